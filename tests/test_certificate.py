@@ -9,7 +9,7 @@ import pytest
 
 import fpdfp
 from fpdfp import ErrorFeedbackPDFP, ShiftedPDFP, penalties
-from fpdfp.losses._duals import add_gaps
+from fpdfp.losses.linear import add_gaps
 from tests import helpers
 
 METHODS = [

@@ -21,7 +21,7 @@ from fpdfp.families import (
     Quantile,
     Tweedie,
 )
-from fpdfp.families.means import link_of, mean_of
+from fpdfp.families.base import link_of, mean_of
 
 RNG = np.random.default_rng(0)
 COUNTS, POSITIVE = RNG.poisson(2.0, 40).astype(float), RNG.gamma(2.0, size=40)

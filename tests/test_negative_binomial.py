@@ -10,7 +10,7 @@ import pytest
 from scipy import optimize, stats
 
 import fpdfp
-from fpdfp.families.negative_binomial import theta_sums
+from fpdfp.families.counts import theta_sums
 from tests.r_cases import cases, frame
 from tests.test_cohort import SitesCohort
 

@@ -24,7 +24,7 @@ def test_what_is_seen_of_rows(kind: Any) -> None:
     losses = kind(np.eye(7), y)
     found = np.empty((3, 7))
     look_at(kind.kind, forms, y, weights, *found)
-    expected = [losses._phi(forms, y), weights * losses._slopes(forms, y), weights * losses._second_derivative(forms)]
+    expected = [losses._phi(forms, y), weights * losses._slopes(forms, y), weights * losses._second(forms, y)]
     # φ'' of NumPy loses the last digits where probabilities are near 1.
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-16)
 

@@ -532,8 +532,8 @@ class TestDescriptions:
             "os:system",
             "fpdfp.cli:app",
             "fpdfp.engines.site:Site",
-            "fpdfp.penalties.l1:np",
-            "fpdfp.penalties.l1:L1.x",
+            "fpdfp.penalties.separable:np",
+            "fpdfp.penalties.separable:L1.x",
             "x",
         ],
     )

@@ -332,3 +332,18 @@ def test_a_preconditioner_for_vectors_is_refused() -> None:
     method = fpdfp.ShiftedPDFP(preconditioner=fpdfp.precondition.Whitening(np.eye(12)))
     with pytest.raises(ValueError, match=r"preconditioner must be for x of shape \(3, 12\), got one for \(12,\)"):
         fpdfp.solve(helpers.zoo()["softmax"], method, rounds=1)
+
+
+def test_dual_points_of_weighted_rows_are_those_of_repeated_rows() -> None:
+    X, y, _ = data()
+    times = np.random.default_rng(1).integers(1, 4, len(y))
+    share = np.array([times.sum() / len(y)])  # losses are divided by the number of rows
+    x, u = np.random.default_rng(2).standard_normal((2, 3, 6))
+    weighted = Softmax(X, y, weights=times).dual_points(x, np.ones(1))
+    repeated = Softmax(np.repeat(X, times, axis=0), np.repeat(y, times)).dual_points(x, share)
+    assert weighted is not None
+    assert repeated is not None
+    np.testing.assert_allclose(weighted.gradient(), repeated.gradient(), atol=1e-13)
+    np.testing.assert_allclose(weighted.gradient(u), repeated.gradient(u), atol=1e-13)
+    np.testing.assert_allclose(weighted.curvature(u), repeated.curvature(u), atol=1e-13)
+    assert weighted.gap(0.1 * u, 0.9) == pytest.approx(repeated.gap(0.1 * u, 0.9), rel=1e-12)

@@ -18,7 +18,7 @@ from fpdfp.linops.base import LinOp
 from fpdfp.linops.maps import Compose, VStack, Wrapped
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
-from fpdfp.penalties.stacked import Stacked
+from fpdfp.penalties.wrapped import Stacked
 
 SEED = 20240229
 #: How far the two sides of the dot test may be apart, relative to the typical size of such a product. An operator may

@@ -29,8 +29,7 @@ import numpy as np
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array, Shape
 from fpdfp.linops.base import LinOp
-from fpdfp.losses._duals import EPS, ROUNDINGS, DualPoints
-from fpdfp.losses.base import Losses
+from fpdfp.losses.base import EPS, ROUNDINGS, DualPoints, Losses
 from fpdfp.penalties.base import Penalty
 from fpdfp.quadratic.newton import as_matrix
 

@@ -17,10 +17,9 @@ from fpdfp._verify import verify_problem
 from fpdfp.bounds import Bound, Feasibility, Metered, Search, SmoothDuals
 from fpdfp.compress.base import on_device
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.losses._duals import EPS, ROUNDINGS
-from fpdfp.losses.base import Losses
+from fpdfp.losses.base import EPS, ROUNDINGS, Losses
 from fpdfp.penalties.base import Penalty
-from fpdfp.penalties.l1 import L1
+from fpdfp.penalties.separable import L1
 from fpdfp.penalties.wrapped import as_penalty
 from fpdfp.quadratic import dual
 from fpdfp.rng import Draws

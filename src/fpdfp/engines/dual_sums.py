@@ -11,8 +11,7 @@ from fpdfp._typing import Array
 from fpdfp.compress.fixed import count_bytes, read_fixed, scale_rows, write_fixed
 from fpdfp.engines.evaluations import Evaluations, check_sent
 from fpdfp.errors import MessageError
-from fpdfp.losses._duals import PointDuals
-from fpdfp.losses._linear import LinearModel
+from fpdfp.losses.linear import LinearModel, PointDuals
 from fpdfp.problem import LocalLosses, Model
 
 #: What is sent in place of a gap that is not finite, and what is surely one of those in a mean.
@@ -53,7 +52,7 @@ class Means(NamedTuple):
 class DualSums(Evaluations):
     """Everyone adds up what bounds of gaps need at dual points near many points.
 
-    The dual point of a row is θ = s (φ'(z) − φ''(z) Ad), see :class:`fpdfp.losses._duals.DualPoints`, with a direction
+    The dual point of a row is θ = s (φ'(z) − φ''(z) Ad), see :class:`fpdfp.losses.base.DualPoints`, with a direction
     d and a scale s of each point, and with the rows of a fold left out.
 
     Attributes

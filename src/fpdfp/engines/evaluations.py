@@ -12,9 +12,8 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.compress.fixed import EXACT, count_bytes, largest_step, read_fixed, scale_rows, write_fixed
 from fpdfp.errors import MessageError
 from fpdfp.folds import Folds
-from fpdfp.losses._duals import ManySums
-from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
+from fpdfp.losses.linear import LinearModel, ManySums
 from fpdfp.precondition.base import full, lower
 from fpdfp.precondition.exchange import FromEveryone
 from fpdfp.problem import LocalLosses, Model

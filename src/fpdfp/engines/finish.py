@@ -20,7 +20,7 @@ from fpdfp.engines.prepare import AskedClients
 from fpdfp.engines.run import Run
 from fpdfp.linops import Identity
 from fpdfp.methods.base import Certifying
-from fpdfp.penalties.l1 import L1
+from fpdfp.penalties.separable import L1
 from fpdfp.precondition import LowRank, Whitening, cost
 from fpdfp.precondition.base import full
 from fpdfp.quadratic.solve import minimise

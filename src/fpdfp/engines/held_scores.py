@@ -11,12 +11,10 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.errors import MessageError
-from fpdfp.losses._classes import ClassModel
-from fpdfp.losses._linear import LinearModel
-from fpdfp.losses._single import SingleForm
+from fpdfp.losses.classes import ClassModel, Softmax
 from fpdfp.losses.cox import Cox
-from fpdfp.losses.glm import GLM
-from fpdfp.losses.softmax import Softmax
+from fpdfp.losses.glm import GLM, SingleForm
+from fpdfp.losses.linear import LinearModel
 from fpdfp.precondition.exchange import FromEveryone
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.scores import by_name

@@ -15,7 +15,7 @@ from fpdfp.problem import LocalLosses, Model
 
 
 class OverdispersionSums(NamedTuple):
-    """The numbers of each client; see :func:`fpdfp.families.negative_binomial.theta_sums`."""
+    """The numbers of each client; see :func:`fpdfp.families.counts.theta_sums`."""
 
     numbers: Array
 

@@ -10,9 +10,8 @@ import numpy as np
 from fpdfp._typing import Array, Shape
 from fpdfp.engines.requests import DualsRequest
 from fpdfp.errors import MessageError
-from fpdfp.losses._duals import RowDuals, form_rounding, sum_rounding
-from fpdfp.losses._linear import DENSE_HESSIAN
 from fpdfp.losses.base import Losses
+from fpdfp.losses.linear import DENSE_HESSIAN, RowDuals, form_rounding, sum_rounding
 from fpdfp.precondition.base import full, lower
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def answer(losses: Losses, x: Array, ask: DualsRequest) -> dict[str, Any]:
 
 
 class RemoteDuals:
-    """The dual points near x, from sums over sites (:class:`fpdfp.losses._duals.DualPoints`)."""
+    """The dual points near x, from sums over sites (:class:`fpdfp.losses.base.DualPoints`)."""
 
     def __init__(self, losses: RemoteLosses, x: Array, weights: Array) -> None:
         self._losses, self._x, self._weights = losses, x, weights

@@ -20,7 +20,7 @@ from fpdfp.compress import Natural
 from fpdfp.engines.traffic import Traffic
 from fpdfp.errors import AbsentError, AccuracyWarning
 from fpdfp.methods.base import Algorithm, Method
-from fpdfp.penalties.l1 import L1
+from fpdfp.penalties.separable import L1
 from fpdfp.precondition.base import Announced
 from fpdfp.problem import Certificate, Problem, Residual
 

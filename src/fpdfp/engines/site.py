@@ -54,8 +54,8 @@ from fpdfp.engines.traffic import FULL, Downlink, digest
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.linops import Identity, LinOp
-from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
+from fpdfp.losses.linear import LinearModel
 from fpdfp.methods.base import Certifying
 from fpdfp.penalties.base import Zero
 from fpdfp.precondition import Preconditioner

@@ -15,7 +15,7 @@ from fpdfp.engines.finish import Finish
 from fpdfp.engines.result import set_zeros
 from fpdfp.engines.run import Certified, Run
 from fpdfp.errors import AbsentError, CheckpointError
-from fpdfp.losses._duals import EPS
+from fpdfp.losses.base import EPS
 from fpdfp.methods.base import Certifying, TracksObjective
 from fpdfp.problem import TINY, VANISHING, Certificate, Residual
 

@@ -28,7 +28,7 @@ from fpdfp.engines.sendable import public_bits
 from fpdfp.engines.stopping import Ending, say_gap
 from fpdfp.engines.traffic import Meter, Traffic
 from fpdfp.methods.base import Method
-from fpdfp.penalties.l1 import L1
+from fpdfp.penalties.separable import L1
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Slopes
 from fpdfp.problem import Certificate, Problem

@@ -18,7 +18,7 @@ from fpdfp.estimators.formulas import Asking
 from fpdfp.estimators.rows import column, row_weights
 from fpdfp.estimators.site_effects import effects_of
 from fpdfp.families import Binomial, Gaussian
-from fpdfp.families.means import link_of
+from fpdfp.families.base import link_of
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.predictions import Predictor
 from fpdfp.federation.questions import (
@@ -32,7 +32,7 @@ from fpdfp.federation.table import ModelRows
 from fpdfp.inference import Information, coefficient_table, wald_test
 from fpdfp.inference.calibration import Calibration, calibrate
 from fpdfp.inference.intervals import quantile_of
-from fpdfp.losses.ordinal import base_of
+from fpdfp.losses.classes import base_of
 from fpdfp.scores.base import outcome_of
 from fpdfp.scores.evaluation import Evaluation, summarise
 from fpdfp.scores.site import SiteScores, has_calibration, information_of, score_rows

@@ -340,7 +340,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         z = self.decision_function(X, offset=offset, site=site)
         weights, _ = row_weights(sample_weight, len(targets))
         w = np.ones(len(targets)) if weights is None else weights
-        from fpdfp.families.means import link_of
+        from fpdfp.families.base import link_of
 
         mean = np.full(len(targets), float(np.average(targets, weights=w)))
         null = link_of(family.link, mean)

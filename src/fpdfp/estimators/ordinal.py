@@ -21,7 +21,7 @@ from fpdfp.formula.coding import Imputation
 from fpdfp.inference import Table
 from fpdfp.inference.covariances import Kind
 from fpdfp.losses import Losses, Ordinal
-from fpdfp.losses.ordinal import LINKS, Link, base_of
+from fpdfp.losses.classes import LINKS, Link, base_of
 from fpdfp.precondition.cost import Prefer
 
 

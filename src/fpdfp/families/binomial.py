@@ -13,8 +13,7 @@ from fpdfp._kernels.functions import Scalar
 from fpdfp._kernels.jit import serial
 from fpdfp._numbers import kullback_leibler
 from fpdfp._typing import Array
-from fpdfp.families.base import Family, Functions
-from fpdfp.families.means import link_of, mean_of
+from fpdfp.families.base import Family, Functions, link_of, mean_of
 
 
 @serial
@@ -193,9 +192,6 @@ class Binomial(Family):
         choices = gammaln(trials + 1) - gammaln(hits + 1) - gammaln(trials - hits + 1)
         shares = np.where(trials > 0, weights / np.maximum(trials, 1.0), 0.0)
         return float((shares * choices).sum() + (weights * (xlogy(y, y) + xlogy(1 - y, 1 - y))).sum())
-
-    def log_likelihood(self, deviance: float, saturated: float, weight: float, rows: int) -> float:
-        return saturated - 0.5 * deviance
 
     def young_gaps(self, z: Array, y: Array, change: Array, scale: float) -> Array | None:
         if self.link != "logit":

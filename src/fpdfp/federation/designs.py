@@ -9,13 +9,11 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.federation.policy import Policy, RefusedError
-from fpdfp.losses._classes import ClassModel
-from fpdfp.losses._linear import LinearModel
 from fpdfp.losses.base import Losses
+from fpdfp.losses.classes import ClassModel, Softmax
 from fpdfp.losses.cox import Cox
-from fpdfp.losses.glm import GLM
-from fpdfp.losses.logistic import Logistic
-from fpdfp.losses.softmax import Softmax
+from fpdfp.losses.glm import GLM, Logistic
+from fpdfp.losses.linear import LinearModel
 
 #: A row that a combination of features tells from all others, up to this share.
 MOST_LEVERAGE = 0.95

@@ -41,17 +41,11 @@ from fpdfp.federation.partitions import Partitions
 from fpdfp.federation.points import Earlier
 from fpdfp.federation.policy import Policy, RefusedError
 from fpdfp.linops.base import LinOp
-from fpdfp.losses._duals import ManyDuals, ManySums, RowDuals
-from fpdfp.losses._linear import LinearModel
-from fpdfp.losses._single import PooledRows
 from fpdfp.losses.base import InformationSums, Losses
+from fpdfp.losses.classes import LINKS, Multinomial, Ordinal, Softmax
 from fpdfp.losses.cox import Cox
-from fpdfp.losses.glm import GLM
-from fpdfp.losses.least_squares import LeastSquares
-from fpdfp.losses.logistic import Logistic
-from fpdfp.losses.multinomial import Multinomial
-from fpdfp.losses.ordinal import LINKS, Ordinal
-from fpdfp.losses.softmax import Softmax
+from fpdfp.losses.glm import GLM, LeastSquares, Logistic, PooledRows
+from fpdfp.losses.linear import LinearModel, ManyDuals, ManySums, RowDuals
 from fpdfp.rng import Draws
 
 #: What an analyst is told of a point that is refused, whichever rule it was.

@@ -11,7 +11,7 @@ from fpdfp import families
 from fpdfp._typing import Array
 from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion, ModelSpec
 from fpdfp.inference import Information
-from fpdfp.losses.ordinal import LINKS, Link, base_of
+from fpdfp.losses.classes import LINKS, Link, base_of
 from fpdfp.scores.site import Predicted, SiteScores, information_of, score_rows
 
 

@@ -131,7 +131,7 @@ class Distribution:
 
     def make(self) -> Any:
         """Return the family; raise MessageError for what is none."""
-        from fpdfp.families.named import NAMED
+        from fpdfp.families import NAMED
 
         kind = NAMED.get(self.name)
         if kind is None or self.link not in kind.links or len(self.parameters) != len(kind.parameter_names):

@@ -1,15 +1,10 @@
 """Smooth losses, one for each client: values, gradients over a client axis, Lipschitz constants."""
 
 from fpdfp.losses.base import Losses
+from fpdfp.losses.classes import Multinomial, Ordinal, Softmax
 from fpdfp.losses.cox import Cox
-from fpdfp.losses.custom import Custom
-from fpdfp.losses.glm import GLM
-from fpdfp.losses.least_squares import LeastSquares
-from fpdfp.losses.logistic import Logistic
-from fpdfp.losses.multinomial import Multinomial
-from fpdfp.losses.operators import OperatorLeastSquares
-from fpdfp.losses.ordinal import Ordinal
-from fpdfp.losses.softmax import Softmax
+from fpdfp.losses.custom import Custom, OperatorLeastSquares
+from fpdfp.losses.glm import GLM, LeastSquares, Logistic
 
 __all__ = [
     "GLM",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,13 +16,16 @@ from fpdfp.linops.base import LinOp
 from fpdfp.rng import Draws, OwnDraws
 
 if TYPE_CHECKING:
-    from fpdfp.losses._duals import DualPoints
     from fpdfp.quadratic.newton import Smooth
 
 #: What is known of the form of losses: functions of linear forms of x, quadratic ones of them, or nearly a convolution.
 Form = Literal["linear", "quadratic", "convolution", "other"]
 #: Gradients of many clients are summed in pieces of at most this many numbers.
 CHUNK = 1 << 22
+#: How many roundings a sum over rows allows for, relative to the sum of the terms' sizes.
+ROUNDINGS = 8
+#: The machine epsilon of double precision.
+EPS = float(np.finfo(np.float64).eps)
 
 
 class InformationSums(NamedTuple):
@@ -45,6 +48,32 @@ class InformationSums(NamedTuple):
     score: Array
     hessian: Array
     meat: Array
+
+
+class DualPoints(Protocol):
+    r"""Dual points of f = h + ½ Σ R_j x_j² near a point x, with h(x) = Σ c_j φ(a_jᵀx).
+
+    A direction d and a scale s give θ = s (φ'(z) − φ''(z) Ad) at the linear forms z = Ax. With d = 0 and s = 1 it is
+    the dual point of x itself.
+    """
+
+    #: R, with the shape of x.
+    ridge: Array
+
+    def gradient(self, direction: Array | None = None) -> Array:
+        """Return Aᵀcθ with s = 1: the gradient of h at x where there is no direction."""
+
+    def gap(self, direction: Array | None, scale: float) -> float:
+        """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j), at least 0; infinity where θ is outside the domain of φ*."""
+
+    def rounding(self) -> Array:
+        """Return an estimated bound of the rounding error of each entry of the gradient."""
+
+    def curvature(self, direction: Array) -> Array:
+        """Return the Hessian of h at x times a direction."""
+
+    def hessian(self) -> Array | None:
+        """Return the Hessian of h at x as a matrix, None if it is not available."""
 
 
 class Losses(abc.ABC):
@@ -311,6 +340,11 @@ def checked_draws(draws: Draws | None, clients: IntArray) -> Draws:
     return draws
 
 
+def _of_whole(name: str) -> Any:
+    """Return a property that is the same for some clients as for all."""
+    return property(lambda part: getattr(part.whole, name))
+
+
 class Part(Losses):
     """Some clients of other losses, renumbered from 0."""
 
@@ -323,25 +357,12 @@ class Part(Losses):
     def __repr__(self) -> str:
         return f"{self.n_clients} of the clients of {self.whole!r}"
 
-    @property
-    def family(self) -> str:
-        return self.whole.family
-
-    @property
-    def form(self) -> Form:
-        return self.whole.form
-
-    @property
-    def nearly_convolution(self) -> bool:
-        return self.whole.nearly_convolution
-
-    @property
-    def supports_batches(self) -> bool:
-        return self.whole.supports_batches
-
-    @property
-    def least_convexity(self) -> float:
-        return self.whole.least_convexity
+    family = _of_whole("family")
+    form = _of_whole("form")
+    nearly_convolution = _of_whole("nearly_convolution")
+    supports_batches = _of_whole("supports_batches")
+    least_convexity = _of_whole("least_convexity")
+    smooth = _of_whole("smooth")
 
     def values(self, x: Array, clients: IntArray) -> Array:
         return self.whole.values(x, self.chosen[clients])
@@ -350,10 +371,6 @@ class Part(Losses):
         self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
     ) -> Array:
         return self.whole.gradients(x, self.chosen[clients], batch_size, draws)
-
-    @property
-    def smooth(self) -> bool:
-        return self.whole.smooth
 
     def lipschitz(self) -> Array:
         return self.whole.lipschitz()[self.chosen]

@@ -4,24 +4,275 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+from scipy.special import gammaln
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.linops.base import LinOp
 from fpdfp.linops.maps import Diagonal
-from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel
-from fpdfp.losses._risk import Hazards, Look, Risk, dense
-from fpdfp.losses._rows import stack
-from fpdfp.losses.base import Form, InformationSums, Losses
+from fpdfp.losses.base import InformationSums, Losses
+from fpdfp.losses.linear import DENSE_HESSIAN, LinearModel, lower_triangle
+from fpdfp.losses.rows import stack
 from fpdfp.rng import Draws
 from fpdfp.survival.response import Times
 
 Ties = Literal["efron", "breslow"]
 TIES: tuple[Ties, ...] = ("efron", "breslow")
+
+
+class Hazards(NamedTuple):
+    """The baseline hazard of a stratum of one client, for a row whose features and offset are all zero.
+
+    Attributes
+    ----------
+    stratum
+        The label of the stratum.
+    times
+        The times of events.
+    hazard
+        What the cumulative hazard grows by at each.
+    variance
+        What its variance grows by, if the coefficients were known.
+    means
+        The hazard times the mean of the rows at risk.
+    events
+        How many events there are at each time.
+    """
+
+    stratum: Any
+    times: Array
+    hazard: Array
+    variance: Array
+    means: Array
+    events: IntArray
+
+
+class Risk(NamedTuple):
+    """Who is at risk when, for kernels, and what else is known of the groups.
+
+    Attributes
+    ----------
+    table
+        For kernels.
+    times
+        The times of events, group after group.
+    strata
+        The label of each group's stratum.
+    given
+        The place of each row among those of its client, as they were given.
+    clusters
+        The number of each row's cluster.
+    """
+
+    table: Any
+    times: Array
+    strata: Array
+    given: IntArray
+    clusters: IntArray
+
+    @classmethod
+    def of(
+        cls, times: Times, codes: IntArray, labels: Array, weights: Array, offset: Array, rows: Any, *, efron: bool,
+        scale: float, clusters: IntArray,
+    ) -> tuple[Risk, IntArray]:  # fmt: skip
+        """Return the risk sets of rows that are sorted by client, and the order in which they are to be sorted."""
+        from fpdfp._kernels.cox import Table
+
+        given = rows.y.astype(np.int64)  # the row numbers that went in
+        time, entry, stratum = times.time[given], times.entry[given], codes[given]
+        weights, offset = weights[given], offset[given]
+        happened = times.event[given] & (weights > 0)
+        client = np.repeat(np.arange(len(rows.offsets) - 1), np.diff(rows.offsets))
+        order = np.lexsort((time, stratum, client))
+        starts = np.flatnonzero(np.diff(client[order], prepend=-1) | np.diff(stratum[order], prepend=-1))
+        ends = np.append(starts[1:], len(order))
+        first, last, event = (np.empty(len(order), dtype=np.int64) for _ in range(3))
+        moments, counts, masses, numbers = [], [], [], [0]
+        for a, b in zip(starts, ends, strict=True):
+            own = order[a:b].copy()
+            found = np.unique(time[own[happened[own]]])
+            begin, end = np.searchsorted(found, entry[own], "right"), np.searchsorted(found, time[own], "right")
+            at = np.where(happened[own], end - 1, -1)
+            end = np.where(happened[own], at, end)
+            again = np.argsort(end, kind="stable")
+            order[a:b] = own[again]
+            first[a:b], last[a:b], event[a:b] = begin[again], end[again], at[again]
+            with_event = at[at >= 0]
+            moments.append(found)
+            counts.append(np.bincount(with_event, minlength=len(found)))
+            masses.append(np.bincount(with_event, weights[own[at >= 0]], minlength=len(found)))
+            numbers.append(numbers[-1] + len(found))
+        groups = np.searchsorted(client[order[starts]], np.arange(len(rows.offsets))).astype(np.int64)
+        table = Table(
+            first, last, event, weights[order], offset[order], np.concatenate(counts).astype(np.int64),
+            np.concatenate(masses).astype(np.float64), np.append(starts, len(order)).astype(np.int64),
+            np.array(numbers, dtype=np.int64), groups, efron, scale,
+        )  # fmt: skip
+        places = order - rows.offsets[client[order]]
+        made = cls(table, np.concatenate(moments), labels[stratum[order[starts]]], places, clusters[given][order])
+        return made, order
+
+    def keep_rows(self, kept: Array) -> Risk:
+        """Return the risk sets of some of the rows; those that are left out weigh nothing, and have no events."""
+        table = self.table
+        weights, event = table.weights * kept, np.where(kept, table.event, -1)
+        group = np.repeat(np.arange(len(table.rows) - 1), np.diff(table.rows))
+        places = (table.times[group] + event)[event >= 0]
+        size = len(table.masses)
+        changed = table._replace(
+            weights=weights, event=event, counts=np.bincount(places, minlength=size).astype(np.int64),
+            masses=np.bincount(places, weights[event >= 0], minlength=size).astype(np.float64),
+        )  # fmt: skip
+        return self._replace(table=changed)
+
+    def saturation(self, client: int) -> float:
+        """Return the least upper bound of the log-likelihood of a client over all linear forms.
+
+        With c events at a time, of weights that sum to m, it is −m log m, and for Efron's ties −(m/c) log(c!/cᶜ) more.
+        """
+        table, groups = self.table, self.groups_of(client)
+        own = slice(int(table.times[groups.start]), int(table.times[groups.stop]))
+        masses, counts = (one[own][table.counts[own] > 0] for one in (table.masses, table.counts))
+        found = -float(masses @ np.log(masses))
+        if table.efron:
+            found -= float(masses / counts @ (gammaln(counts + 1.0) - counts * np.log(counts)))
+        return found
+
+    def groups_of(self, client: int) -> range:
+        return range(int(self.table.groups[client]), int(self.table.groups[client + 1]))
+
+    def part(self, clients: IntArray) -> Risk:
+        """Return the risk sets of some clients."""
+        table = self.table
+        groups = np.concatenate([np.array(self.groups_of(int(i)), dtype=np.int64) for i in clients])
+        rows, times = _spans(table.rows, groups), _spans(table.times, groups)
+        counts = [len(self.groups_of(int(i))) for i in clients]
+        changed = table._replace(
+            **{name: getattr(table, name)[rows] for name in ("first", "last", "event", "weights", "offset")},
+            counts=table.counts[times],
+            masses=table.masses[times],
+            rows=_ends(np.diff(table.rows)[groups]),
+            times=_ends(np.diff(table.times)[groups]),
+            groups=_ends(counts),
+        )
+        return Risk(changed, self.times[times], self.strata[groups], self.given[rows], self.clusters[rows])
+
+
+class Look:
+    """A stratum of one client at a point."""
+
+    def __init__(self, X: Any, risk: Risk, group: int, x: Array) -> None:
+        from fpdfp._kernels import cox
+
+        table, self.stratum = risk.table, risk.strata[group]
+        a, b = table.rows[group : group + 2]
+        s, e = table.times[group : group + 2]
+        self.times, self.events = risk.times[s:e], table.counts[s:e]
+        rows = _dense(X[a:b])
+        # Covariances do not change with what is subtracted, but lose fewer digits.
+        self.centre = rows.mean(axis=0)
+        self.X = rows - self.centre
+        self.z = self.X @ x + table.offset[a:b]
+        self.first, self.last, self.event = table.first[a:b], table.last[a:b], table.event[a:b]
+        self.weights = table.weights[a:b]
+        self.sets = np.empty((cox.SETS, e - s))
+        self.weight = float(self.weights.sum())
+        #: Minus twice the log-likelihood.
+        self.deviance = 2.0 * float(cox.examine_group(table, group, self.z, self.sets))
+        self.expected = np.empty(b - a)
+        own = self.first, self.last, self.event, self.weights
+        cox.expect(self.z, *own, self.sets, self.expected)
+        self.without, self.own = np.empty((e - s, X.shape[1])), np.empty((e - s, X.shape[1]))
+        cox.risk_means(self.X, self.z, *own, self.without, self.own)
+
+    def information(self) -> Array:
+        """The Hessian of minus the log-likelihood."""
+        from fpdfp._kernels import cox
+
+        twice, mixed, own = self.sets[[cox.BOTH_WITHOUT, cox.MIXED, cox.BOTH_WITH]]
+        cross = (self.without * mixed[:, None]).T @ self.own
+        gram = self.X.T @ (self.X * self.expected[:, None])
+        gram -= (self.without * twice[:, None]).T @ self.without + (self.own * own[:, None]).T @ self.own
+        gram -= cross + cross.T
+        symmetric: Array = (gram + gram.T) / 2.0
+        return symmetric
+
+    def scores(self) -> Array:
+        """The score residual of each row, times its weight, in the order of rows here."""
+        from fpdfp._kernels import cox
+
+        s = self.sets
+        happened, at = self.event >= 0, np.maximum(self.event, 0)
+        mass = s[cox.WITHOUT] * s[cox.HAZARD] + s[cox.WITH] * s[cox.OWN]
+        middle = self._mix(s[cox.WITHOUT] * s[cox.HAZARD] / mass, s[cox.WITH] * s[cox.OWN] / mass)
+        own = self._mix(s[cox.MIXED] / s[cox.WITH], s[cox.BOTH_WITH] / s[cox.WITH])
+        means = self._hazard_means() / s[cox.HAZARD][:, None]
+        sums, past = np.empty((2, len(self.z))), np.empty(self.X.shape)
+        cox.hazard_means(self.first, self.last, s, means, sums, past)
+        before = np.where(
+            sums[1] > 0, self.weights * sums[1] * np.exp(np.where(sums[1] > 0, self.z + sums[0], 0.0)), 0.0
+        )
+        out: Array = (self.weights * happened - self.expected)[:, None] * self.X + before[:, None] * past
+        if len(self.times):
+            now = self.weights * np.exp(np.where(happened, self.z - s[cox.TOP][at], 0.0))
+            out += happened[:, None] * (now[:, None] * own[at] - self.weights[:, None] * middle[at])
+        return out
+
+    def spread(self) -> Array:
+        """The second derivative of minus the log-likelihood in each linear form: Σ c p(1 − p) over risk sets."""
+        from fpdfp._kernels import cox
+
+        s, at = self.sets, np.maximum(self.event, 0)
+        if not len(self.times):
+            return np.zeros(len(self.z))
+        with np.errstate(all="ignore"):  # far away, curvature is 0 or not known
+            base = s[cox.TOP].min()
+            fall, rise = np.exp(2.0 * (base - s[cox.TOP])), np.square(self.weights * np.exp(self.z - base))
+            sums = np.append(0.0, np.cumsum(fall * s[cox.VARIANCE]))
+            own = np.where(self.event >= 0, (fall * s[cox.BOTH_WITH] / s[cox.WITH] ** 2)[at], 0.0)
+            found: Array = self.expected - rise * (sums[self.last] - sums[self.first] + own)
+        return np.maximum(found, 0.0)
+
+    def _mix(self, without: Array, own: Array) -> Array:
+        mixed: Array = without[:, None] * self.without + own[:, None] * self.own
+        return mixed
+
+    def _hazard_means(self) -> Array:
+        """The hazard at each time, without its exponent, times the mean of the rows at risk."""
+        from fpdfp._kernels import cox
+
+        s = self.sets
+        without = s[cox.BOTH_WITHOUT] / np.where(s[cox.WITHOUT] > 0, s[cox.WITHOUT], 1.0)
+        return self._mix(without, s[cox.HAZARD] - without)
+
+    def hazards(self, x: Array) -> Hazards:
+        """The baseline hazard."""
+        from fpdfp._kernels import cox
+
+        s = self.sets
+        # Of a row of zeros: the linear forms here are those of centred rows.
+        factor = np.exp(-s[cox.TOP] - float(self.centre @ x))
+        hazard = s[cox.HAZARD] * factor
+        means = factor[:, None] * self._hazard_means() + hazard[:, None] * self.centre
+        return Hazards(self.stratum, self.times, hazard, s[cox.VARIANCE] * factor**2, means, self.events)
+
+
+def _dense(X: Any) -> Array:
+    found: Array = X if isinstance(X, np.ndarray) else X.toarray()
+    return found
+
+
+def _spans(offsets: IntArray, chosen: IntArray) -> IntArray:
+    """Return the numbers of everything in some of the spans between offsets."""
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(offsets[i], offsets[i + 1]) for i in chosen)])
+
+
+def _ends(lengths: Any) -> IntArray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 class Cox(LinearModel):
@@ -40,14 +291,12 @@ class Cox(LinearModel):
 
     Parameters
     ----------
-    X
-        The rows of all clients: a dense matrix or a SciPy sparse one.
+    X, clients, l2, n_clients, feature_names
+        As in :class:`LeastSquares`.
     time
         When each row leaves.
     event
         Whether that is an event (1 or True), or the row is censored.
-    clients
-        Which client holds each row: any labels, numbered in sorted order. None means one client.
     entry
         When each row enters, if that is after the start (left truncation). A subject whose covariates change has a row
         for each stretch of time: entry, time, and the event in the last one.
@@ -65,12 +314,6 @@ class Cox(LinearModel):
         weights.
     offset
         What is added to the linear form of each row.
-    l2
-        The weight of the ridge: a number, or one for each feature.
-    n_clients
-        If given, ``clients`` must be integers below it, and each must hold a row.
-    feature_names
-        The names of the columns; by default those of a table. Sites of one federation must agree on them.
 
     References
     ----------
@@ -88,6 +331,7 @@ class Cox(LinearModel):
     """
 
     lower_bound = -np.inf
+    by_forms = False
 
     def __init__(
         self,
@@ -161,14 +405,6 @@ class Cox(LinearModel):
     def _size(self) -> str:
         return f"{super()._size}, {int(self._risk.table.counts.sum())} events, {self.ties}"
 
-    @property
-    def form(self) -> Form:
-        return "other"
-
-    @property
-    def supports_batches(self) -> bool:
-        return False
-
     def part(self, clients: IntArray) -> Self:
         made = super().part(clients)
         made._risk = self._risk.part(clients)
@@ -205,7 +441,7 @@ class Cox(LinearModel):
         from fpdfp._kernels import cox
 
         X = self._rows.X
-        matrix = (None, X.data, X.indices, X.indptr) if self._rows.sparse else (X, None, None, None)
+        matrix = (None, X.data, X.indices, X.indptr) if self._sparse else (X, None, None, None)
         given = (*matrix, np.arange(X.shape[0]), self._risk.table)
         return {
             "values": functools.partial(cox.values, *given),
@@ -250,7 +486,6 @@ class Cox(LinearModel):
             return None
         x = np.array(x, dtype=np.float64)
         self.check(x, clients, shared=True)
-        some = np.tril_indices(self.n_features)
         numbers, scores, hessians, meats = [], [], [], []
         for client in map(int, clients):
             looks = [self._look(group, x) for group in self._risk.groups_of(client)]
@@ -258,14 +493,13 @@ class Cox(LinearModel):
             weight, deviance = (sum(getattr(look, name) for look in looks) for name in ("weight", "deviance"))
             numbers.append([float(self.sizes[client]), weight, 0.0, deviance, 0.0])
             scores.append(parts.sum(axis=0))
-            first, last = self._rows.offsets[client : client + 2]
-            number = np.unique(self._risk.clusters[first:last], return_inverse=True)[1]
+            number = np.unique(self._risk.clusters[self._place(client)], return_inverse=True)[1]
             if number.max() + 1 < len(number):
                 sums = np.zeros((number.max() + 1, self.n_features))
                 np.add.at(sums, number, parts)
                 parts = sums
-            hessians.append(np.sum([look.information() for look in looks], axis=0)[some])
-            meats.append((parts.T @ parts)[some] if robust else np.zeros(0))
+            hessians.append(lower_triangle(np.sum([look.information() for look in looks], axis=0)))
+            meats.append(lower_triangle(parts.T @ parts) if robust else np.zeros(0))
         return InformationSums(*map(np.array, (numbers, scores, hessians, meats)))
 
     def scores(self, x: Array, client: int) -> Array:
@@ -278,8 +512,7 @@ class Cox(LinearModel):
         self.check(x, np.array([client]), shared=True)
         parts = [self._look(group, x).scores() for group in self._risk.groups_of(client)]
         out = np.empty((int(self.sizes[client]), self.n_features))
-        first, last = self._rows.offsets[client : client + 2]
-        out[self._risk.given[first:last]] = np.concatenate(parts)
+        out[self._risk.given[self._place(client)]] = np.concatenate(parts)
         return out
 
     def responses(self, x: Array, client: int) -> tuple[Array, Array]:
@@ -292,8 +525,7 @@ class Cox(LinearModel):
 
     def cluster_sizes(self, client: int) -> IntArray:
         """Return how many rows each cluster of a client has."""
-        first, last = self._rows.offsets[client : client + 2]
-        sizes: IntArray = np.unique(self._risk.clusters[first:last], return_counts=True)[1]
+        sizes: IntArray = np.unique(self._risk.clusters[self._place(client)], return_counts=True)[1]
         return sizes
 
     def strata_sizes(self, client: int) -> IntArray:
@@ -327,7 +559,7 @@ class Cox(LinearModel):
         table = self._risk.table
         for client in range(self.n_clients):
             for group in self._risk.groups_of(client):
-                X = change(dense(self._rows.X[table.rows[group] : table.rows[group + 1]]))
+                X = change(_dense(self._rows.X[table.rows[group] : table.rows[group + 1]]))
                 middle = (X.max(axis=0) + X.min(axis=0)) / 2.0
                 mass = table.masses[table.times[group] : table.times[group + 1]].sum()
                 out[client] += mass * np.square(X - middle).sum(axis=1).max()
@@ -337,26 +569,7 @@ class Cox(LinearModel):
         if isinstance(factor, Diagonal):
             scales = self._scales(factor)
             return self._spread(lambda X: X * scales) + float((self._ridge * scales**2).max())
-        return Losses.lipschitz_in(self, factor)
-
-    def curvatures(self, clients: IntArray) -> None:
-        """Return None: no matrix is known that bounds the Hessian everywhere."""
-
-    def curvature_diagonals(self, clients: IntArray) -> None:
-        """Return None, as for ``curvatures``."""
-
-    def curvature_products(self, clients: IntArray, vectors: Array) -> None:
-        """Return None, as for ``curvatures``."""
-
-    def slope_bounds(self, clients: IntArray) -> None:
-        """Return None: none are known."""
-
-    @property
-    def has_duals(self) -> bool:
-        return False  # the loss is no sum over rows
-
-    def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
-        return np.zeros(self.n_clients)
+        return super().lipschitz_in(factor)
 
 
 def _vector(name: str, value: Any, rows: int, default: float) -> Array:

@@ -1,25 +1,331 @@
-"""Losses of generalised linear models."""
+"""Losses of rows with one linear form each: least squares, logistic regression and generalised linear models."""
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from fpdfp import _checks
+from fpdfp._numbers import kullback_leibler
 from fpdfp._typing import Array, IntArray
-from fpdfp.losses import _rows
-from fpdfp.losses._linear import DENSE_HESSIAN, LinearModel, _names_of
+from fpdfp.errors import ArgumentError
 from fpdfp.losses.base import Form, InformationSums
+from fpdfp.losses.linear import DENSE_HESSIAN, LinearModel, gram, lower_triangle
+from fpdfp.losses.rows import Rows
 
 if TYPE_CHECKING:
     from fpdfp.families import Family
 
+#: The Hessian of an earlier point serves where no row's curvature is off by more than this share of its own.
+STALE = 0.05
+#: The smallest eigenvalue of AᵀA is looked for if forming it takes no more operations than this.
+GRAM_BUDGET = 10**10
 
-class GLM(LinearModel):
+
+class OneForm(LinearModel):
+    """A mean over rows of w_j φ(a_jᵀx + o_j, y_j): what follows from φ and its derivatives."""
+
+    def forms(self, x: Array, rows: slice = slice(None)) -> Array:
+        """Return the linear predictors of rows, offsets included."""
+        return self._shift(self._rows.X[rows] @ x, rows)
+
+    def _shift(self, z: Array, rows: slice = slice(None)) -> Array:
+        return z if self._rows.shifts is None else z + self._rows.shifts[rows]
+
+    @abc.abstractmethod
+    def _functions(self) -> tuple[Any, ...]: ...
+
+    @abc.abstractmethod
+    def _second(self, z: Array, y: Array) -> Array:
+        """The second derivative of φ at each row."""
+
+    def _curve(self, z: Array, y: Array, change: Array) -> Array:
+        return self._second(z, y) * change
+
+    def _kernel(self, name: str) -> Callable[..., None]:
+        from fpdfp._kernels import glm
+
+        value, slope, *given = self._functions()
+        return functools.partial(getattr(glm, name), value if name.startswith("values") else slope, *given)
+
+    def hessians(self, x: Array, clients: IntArray) -> Array | None:
+        return self._hessians_with(self._second, x, clients)
+
+    def _hessians_with(self, second: Callable[[Array, Array], Array], x: Array, clients: IntArray) -> Array | None:
+        """The Hessian of each client, with a function in place of the second derivative of φ."""
+
+        def scale(own: slice) -> Array:
+            found, weights = second(self.forms(x, own), self._rows.y[own]), self._rows.weights
+            return found if weights is None else found * weights[own]
+
+        return self._grams(clients, scale)
+
+    def hessian(self, x: Array, weights: Array) -> Array | None:
+        if self.n_features > DENSE_HESSIAN:
+            return None
+        hessian = self._weighted_gram(self._row_weights(weights) * self._second(self.forms(x), self._rows.y))
+        hessian[np.diag_indices_from(hessian)] += float(weights.sum()) * self._ridge
+        return hessian
+
+    def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:
+        X = self._rows.X
+        scale = self._row_weights(weights) * self._second(self.forms(x), self._rows.y)
+        product: Array = X.T @ (scale * (X @ direction)) + float(weights.sum()) * self._ridge * direction
+        return product
+
+
+class PooledRows:
+    """Σ_j w_j φ(a_jᵀx, y_j) + ½ Σ_k r_k x_k², over the rows of all clients.
+
+    A solver asks for the value, the gradient and the Hessian at the same point in turn; each of them starts from the
+    linear forms a_jᵀx, which are computed once. The Hessian may be that of an earlier point (``STALE``): good enough
+    for a search direction, and a weighted Gram matrix saved.
+    """
+
+    def __init__(self, losses: SingleForm, weights: Array) -> None:
+        self._losses = losses
+        self._X = losses._rows.X
+        self._y = losses._rows.y
+        self._weights = losses._row_weights(weights)
+        self._ridge = float(weights.sum()) * losses._ridge
+        self._at: Array | None = None
+        self._forms: Any = None
+        self._curvatures: Array | None = None
+        self._hessian: Array | None = None
+
+    def _linear_forms(self, x: Array) -> Array:
+        if self._at is None or not np.array_equal(x, self._at):
+            self._forms = self._X @ x
+            self._at = x.copy()
+        forms: Array = self._forms
+        return forms
+
+    def value(self, x: Array) -> float:
+        """Return f(x)."""
+        losses = self._losses._phi(self._linear_forms(x), self._y)
+        return float((self._weights * losses).sum() + 0.5 * (self._ridge * x * x).sum())
+
+    def gradient(self, x: Array) -> Array:
+        """Return ∇f(x)."""
+        slopes = self._weights * self._losses._slopes(self._linear_forms(x), self._y)
+        gradient: Array = self._X.T @ slopes + self._ridge * x
+        return gradient
+
+    def hessian(self, x: Array) -> Array | None:
+        """Return ∇²f of x or of a point near it; None where it is too large for a matrix."""
+        if self._losses.n_features > DENSE_HESSIAN:
+            return None
+        curvatures = self._losses._second(self._linear_forms(x), self._y)
+        if self._hessian is None or not self._is_close(curvatures):
+            self._hessian = self._losses._weighted_gram(self._weights * curvatures)
+            self._hessian[np.diag_indices_from(self._hessian)] += self._ridge
+            self._curvatures = curvatures
+        return self._hessian
+
+    def _is_close(self, curvatures: Array) -> bool:
+        assert self._curvatures is not None
+        return bool((np.abs(curvatures - self._curvatures) <= STALE * self._curvatures).all())
+
+    def hessian_product(self, x: Array, direction: Array) -> Array:
+        """Return ∇²f(x) times a direction."""
+        scale = self._weights * self._losses._second(self._linear_forms(x), self._y)
+        product: Array = self._X.T @ (scale * (self._X @ direction)) + self._ridge * direction
+        return product
+
+
+class SingleForm(OneForm):
+    """What logistic and least-squares losses over a matrix share; see there."""
+
+    #: Which φ the kernels take.
+    kind: ClassVar[int]
+    #: The family of outcomes whose likelihood it is.
+    outcome_family: ClassVar[str]
+
+    def _functions(self) -> tuple[Any, ...]:
+        from fpdfp._kernels import glm
+
+        name = ("logistic", "squared")[self.kind]
+        value, slope = getattr(glm, name), getattr(glm, f"{name}_slope")
+        return value.address, slope.address, 0.0, 0.0, self._rows.weights, self._rows.shifts
+
+    def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
+        return self._as_glm.sums_at(x, clients, robust=robust)
+
+    def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
+        return self._as_glm.start_model(clients, level=level)
+
+    @functools.cached_property
+    def _as_glm(self) -> GLM:
+        """The same losses as those of a generalised linear model."""
+        return GLM.of_rows(self._rows._replace(y=self._outcomes()), self.outcome_family, self.l2, self.feature_names)
+
+    def _outcomes(self) -> Array:
+        """The outcomes of rows as a family has them."""
+        return self._rows.y
+
+    def pooled(self, weights: Array) -> PooledRows | None:
+        # The products of single precision are too coarse for what is built on them; the kernels sum in double.
+        return PooledRows(self, weights) if self.dtype == np.float64 else None
+
+    def _phi(self, z: Array, y: Array) -> Array:
+        """φ at each row."""
+        raise NotImplementedError
+
+
+class LeastSquares(SingleForm):
+    r"""Squared losses over the rows of a matrix, one for each client.
+
+    .. math:: f_i(x) = \frac{1}{2 n_i} \|A_i x - b_i\|^2 + \frac{1}{2} \sum_k l_{2,k} x_k^2
+
+    where A_i and b_i are the rows that client i holds. For operators see :class:`OperatorLeastSquares`.
+
+    Parameters
+    ----------
+    X
+        The rows of all clients: a dense matrix or a SciPy sparse one.
+    y
+        Their targets.
+    clients
+        Which client holds each row: any labels, numbered in sorted order. None means one client.
+    l2
+        The weight of the ridge: a number, or one for each feature (0 for an intercept, for instance).
+    n_clients
+        If given, ``clients`` must be integers below it, and each must hold a row.
+    feature_names
+        The names of the columns; by default those of a table. Sites of one federation must agree on them.
+    dtype
+        float32 or float64: the precision of the rows, and with them of x, gradients and messages. By default that of X.
+        Sums that must not lose digits, objectives and certificates are float64 in any case.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(2 * np.eye(2), [1.0, 1.0], clients=[0, 1])
+    >>> losses.gradients(np.zeros(2), np.array([0, 1]))
+    array([[-2.,  0.],
+           [ 0., -2.]])
+    >>> losses.lipschitz()
+    array([4., 4.])
+    """
+
+    kind = 1  # SQUARED of the kernels
+    outcome_family = "gaussian"
+    curvature = 1.0
+
+    @property
+    def form(self) -> Form:
+        return "quadratic"
+
+    def strong_convexity(self, weights: Array) -> float:
+        ridge = super().strong_convexity(weights)
+        rows, columns = self._rows.X.shape
+        if rows * columns**2 > GRAM_BUDGET:
+            return ridge
+        hessian = self.hessian(np.zeros(self.shape, dtype=self.dtype), weights)
+        if hessian is None:
+            return ridge
+        spectrum = np.linalg.eigvalsh(hessian.astype(np.float64))
+        # What forming the matrix (in float64, over all rows) and LAPACK can have added, with room to spare.
+        rounding = 16 * (rows + columns) * float(np.finfo(np.float64).eps) * float(np.trace(hessian))
+        least = float(spectrum[0])
+        return max(ridge, least - rounding) if least > 4 * rounding else ridge
+
+    def _phi(self, z: Array, y: Array) -> Array:
+        losses: Array = 0.5 * (z - y) ** 2
+        return losses
+
+    def _slopes(self, z: Array, y: Array) -> Array:
+        return z - y
+
+    def _second(self, z: Array, y: Array) -> Array:
+        return np.ones_like(z)
+
+    def _young_gaps(self, z: Array, y: Array, change: Array | None, scale: float) -> Array:
+        moved = (scale - 1.0) * (z - y) - (0.0 if change is None else scale * change)
+        gaps: Array = 0.5 * np.square(moved)
+        return gaps
+
+
+class Logistic(SingleForm):
+    r"""Logistic losses with a ridge, one for each client.
+
+    .. math:: f_i(x) = \frac{1}{n_i} \sum_{j} \log(1 + \exp(-y_j a_j^T x)) + \frac{1}{2} \sum_k l_{2,k} x_k^2
+
+    over the rows j that client i holds.
+
+    Parameters
+    ----------
+    X, clients, l2, n_clients, feature_names, dtype
+        As in :class:`LeastSquares`.
+    y
+        Their labels, in {−1, 1} or in {0, 1}.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.Logistic(np.eye(4), [0, 1, 1, 0], clients=["b", "a", "a", "b"], l2=0.1)
+    >>> losses
+    Logistic(dense 4 × 4, 2 clients, l2=0.1)
+    >>> losses.values(np.zeros(4), np.array([0, 1]))
+    array([0.69314718, 0.69314718])
+    """
+
+    kind = 0  # LOGISTIC of the kernels
+    outcome_family = "binomial"
+    curvature = 0.25
+    steepest = 1.0
+
+    @staticmethod
+    def _targets(y: Any) -> Any:
+        labels = _checks.float_array("y", y)
+        found = np.unique(labels)
+        if not (np.isin(found, (-1.0, 1.0)).all() or np.isin(found, (0.0, 1.0)).all()):
+            shown = ", ".join(f"{value:g}" for value in found[:6]) + (", …" if found.size > 6 else "")
+            raise ArgumentError("y", f"must hold labels in {{-1, 1}} or in {{0, 1}}, got {shown}")
+        if found.size < 2:
+            raise ArgumentError("y", f"must hold both classes, but every label is {found[0]:g}")
+        return np.where(labels > 0, 1.0, -1.0)
+
+    def _outcomes(self) -> Array:
+        outcomes: Array = (self._rows.y + 1.0) / 2.0
+        return outcomes
+
+    def _phi(self, z: Array, y: Array) -> Array:
+        from scipy.special import log_expit
+
+        losses: Array = -log_expit(y * z)
+        return losses
+
+    def _slopes(self, z: Array, y: Array) -> Array:
+        from scipy.special import expit
+
+        slopes: Array = -y * expit(-y * z)
+        return slopes
+
+    def _second(self, z: Array, y: Array) -> Array:
+        from scipy.special import expit
+
+        probability = expit(z)
+        curvature: Array = probability * (1.0 - probability)
+        return curvature
+
+    def _young_gaps(self, z: Array, y: Array, change: Array | None, scale: float) -> Array:
+        # θ = −y p with p the probability of the other class: φ + φ* − zθ is the divergence of the new p from p.
+        from scipy.special import expit
+
+        probability, opposite = expit(-y * z), expit(y * z)
+        moved = (scale - 1.0) * probability + (0.0 if change is None else scale * y * change)
+        return kullback_leibler(moved, probability) + kullback_leibler(-moved, opposite)
+
+
+class GLM(OneForm):
     r"""Losses of a generalised linear model with a ridge, one for each client.
 
     .. math:: f_i(x) = \frac{1}{n_i} \sum_{j} w_j \varphi(a_j^T x + o_j, y_j) + \frac{1}{2} \sum_k l_{2,k} x_k^2
@@ -29,30 +335,20 @@ class GLM(LinearModel):
 
     Parameters
     ----------
-    X
-        The rows of all clients: a dense matrix or a SciPy sparse one.
+    X, clients, l2, n_clients, feature_names, dtype
+        As in :class:`LeastSquares`.
     y
         Their outcomes.
-    clients
-        Which client holds each row: any labels, numbered in sorted order. None means one client.
     family
         One of :mod:`fpdfp.families`, or its name.
     link
         The name of the link, by default the usual one of the family.
-    l2
-        The weight of the ridge: a number, or one for each feature (0 for an intercept, for instance).
-    n_clients
-        If given, ``clients`` must be integers below it, and each must hold a row.
     weights
         The weight of each row, 1 by default.
     weight_scale
         What weights are multiplied with in the losses, and not in deviances and likelihoods: so that their mean is 1.
     offset
         What is added to the linear form of each row, such as the logarithm of an exposure.
-    feature_names
-        The names of the columns; by default those of a table. Sites of one federation must agree on them.
-    dtype
-        float32 or float64: the precision of the rows, and with them of x, gradients and messages. By default that of X.
 
     Examples
     --------
@@ -86,21 +382,18 @@ class GLM(LinearModel):
         from fpdfp import families
 
         self.distribution: Family = families.make(family, link)
-        self.weight_scale = _checks.real("weight_scale", weight_scale, positive=True)
-        rows = _rows.collect(X, y, clients, n_clients, dtype, weights, offset)
-        if rows.weights is not None:
-            rows = rows._replace(weights=self.weight_scale * rows.weights)
-        self.distribution.check(rows.y)
-        self._hold(rows, l2, _names_of(X, feature_names))
-        self.curvature = self.distribution.curvature * float(1.0 if rows.weights is None else rows.weights.max())
+        self._gather(X, y, clients, l2, n_clients, feature_names, dtype, weights, weight_scale, offset)
+        self.distribution.check(self._rows.y)
+        most = 1.0 if self._rows.weights is None else float(self._rows.weights.max())
+        self.curvature = self.distribution.curvature * most
 
     @classmethod
-    def of_rows(cls, rows: _rows.Rows, family: Any, l2: Any, names: tuple[str, ...] | None) -> GLM:
+    def of_rows(cls, rows: Rows, family: Any, l2: Any, names: tuple[str, ...] | None) -> GLM:
         """Return the losses of rows that were checked before."""
         from fpdfp import families
 
         made = cls.__new__(cls)
-        made.distribution, made.weight_scale = families.make(family), 1.0
+        made.distribution = families.make(family)
         made._hold(rows, l2, names)
         made.curvature = made.distribution.curvature
         return made
@@ -124,16 +417,8 @@ class GLM(LinearModel):
     def least_convexity(self) -> float:
         return super().least_convexity if self.is_convex else 0.0
 
-    @property
-    def weights_of_rows(self) -> Array:
-        """The weight of each row, as it was given."""
-        weights = self._rows.weights
-        return np.ones(len(self._rows.y)) if weights is None else weights / self.weight_scale
-
     def forms(self, x: Array, rows: slice = slice(None)) -> Array:
-        """Return the linear predictors of rows, offsets included."""
-        z: Array = np.asarray(self._rows.X[rows] @ x, dtype=np.float64)
-        return z if self._rows.shifts is None else z + self._rows.shifts[rows]
+        return super().forms(x, rows).astype(np.float64, copy=False)
 
     def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array]:
         """Return for each client the quadratic model that a fit starts from: its slope at zero, and its matrix.
@@ -158,11 +443,7 @@ class GLM(LinearModel):
         assert matrices is not None
         return slopes, matrices
 
-    def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
-        made = [self._sums_of(x, self._place(client), robust) for client in clients]
-        return InformationSums(*map(np.stack, zip(*made, strict=True)))
-
-    def _sums_of(self, x: Array, own: slice, robust: bool) -> tuple[Array, Array, Array, Array]:
+    def _sums_of(self, x: Array, own: slice, robust: bool) -> tuple[Array, ...]:
         family, y, weights = self.distribution, self._rows.y[own].astype(np.float64), self.weights_of_rows[own]
         X, z = self._rows.X[own], self.forms(x, own)
         pull = -weights * family.functions.slope(z, y, family.parameters)
@@ -176,13 +457,13 @@ class GLM(LinearModel):
             2.0 * (weights * family.functions.value(z, y, family.parameters)).sum(),
             (weights * left).sum(),
         ])  # fmt: skip
-        meat = _triangle(X, pull**2) if robust else np.zeros(0)
-        return numbers, np.asarray(X.T @ pull, dtype=np.float64), _triangle(X, bend), meat
+        meat = lower_triangle(gram(X, pull**2)) if robust else np.zeros(0)
+        return numbers, np.asarray(X.T @ pull, dtype=np.float64), lower_triangle(gram(X, bend)), meat
 
     def overdispersion_at(self, x: Array, clients: IntArray, theta: float) -> Array | None:
         if self.distribution.name not in ("poisson", "negative binomial") or self.distribution.link != "log":
             return None
-        from fpdfp.families.negative_binomial import theta_sums
+        from fpdfp.families.counts import theta_sums
 
         weights = self.weights_of_rows
         return np.stack([
@@ -190,63 +471,20 @@ class GLM(LinearModel):
             for own in map(self._place, clients)
         ])  # fmt: skip
 
-    def _place(self, client: int) -> slice:
-        return slice(int(self._rows.offsets[client]), int(self._rows.offsets[client + 1]))
-
-    def _kernel(self, name: str) -> Callable[..., None]:
-        from fpdfp._kernels import glm
-
-        functions, rows = self.distribution.functions, self._rows
-        function = functions.value if name.startswith("values") else functions.slope
-        return functools.partial(
-            getattr(glm, name), function.address, *self.distribution.parameters, rows.weights, rows.shifts
-        )
-
     def _functions(self) -> tuple[Any, ...]:
         functions, rows = self.distribution.functions, self._rows
         return (
             functions.value.address, functions.slope.address, *self.distribution.parameters, rows.weights, rows.shifts
         )  # fmt: skip
 
-    def hessians(self, x: Array, clients: IntArray) -> Array | None:
-        return self._grams(clients, lambda own: self._curvature_at(x, own, self.distribution.functions.second))
-
     def informations(self, x: Array, clients: IntArray) -> Array | None:
         """Return the Hessian at x of each of the given clients, the expected one where it could be negative."""
-        functions = self.distribution.functions
-        curvature = functions.second if self.is_convex else functions.weight
-        return self._grams(clients, lambda own: self._curvature_at(x, own, curvature))
-
-    def _curvature_at(self, x: Array, rows: slice, function: Any) -> Array:
-        y, weights = self._rows.y[rows], self._rows.weights
-        found: Array = function(self.forms(x, rows), y, self.distribution.parameters)
-        return found if weights is None else found * weights[rows]
-
-    def hessian(self, x: Array, weights: Array) -> Array | None:
-        if self.n_features > DENSE_HESSIAN:
-            return None
-        z = self.forms(x)
-        hessian = self._weighted_gram(self._row_weights(weights) * self._second(z, self._rows.y))
-        hessian[np.diag_indices_from(hessian)] += float(weights.sum()) * self._ridge
-        return hessian
-
-    def hessian_product(self, x: Array, direction: Array, weights: Array) -> Array:
-        X = self._rows.X
-        scale = self._row_weights(weights) * self._second(self.forms(x), self._rows.y)
-        product: Array = X.T @ (scale * (X @ direction)) + float(weights.sum()) * self._ridge * direction
-        return product
+        return self._hessians_with(self._second if self.is_convex else self._expected, x, clients)
 
     @property
     def has_duals(self) -> bool:
         zero = np.zeros(0)
         return self.is_convex and self.distribution.young_gaps(zero, zero, zero, 1.0) is not None
-
-    def _row_weights(self, weights: Array) -> Array:
-        shares = super()._row_weights(weights)
-        return shares if self._rows.weights is None else shares * self._rows.weights
-
-    def _shift(self, z: Array) -> Array:
-        return z if self._rows.shifts is None else z + self._rows.shifts
 
     def _bend(self, z: Array, y: Array) -> float:
         return min(self.curvature, 2.0 * float(self._second(z, y).max(initial=0.0)))
@@ -254,24 +492,17 @@ class GLM(LinearModel):
     def _second(self, z: Array, y: Array) -> Array:
         return self.distribution.functions.second(z, y, self.distribution.parameters)
 
+    def _expected(self, z: Array, y: Array) -> Array:
+        """The expected second derivative, which is positive."""
+        return self.distribution.functions.weight(z, y, self.distribution.parameters)
+
     def _slopes(self, z: Array, y: Array) -> Array:
         return self.distribution.functions.slope(z, y, self.distribution.parameters)
-
-    def _curve(self, z: Array, y: Array, change: Array) -> Array:
-        return self._second(z, y) * change
 
     def _young_gaps(self, z: Array, y: Array, change: Array | None, scale: float) -> Array:
         gaps = self.distribution.young_gaps(z, y, np.zeros_like(z) if change is None else change, scale)
         assert gaps is not None
         return gaps
-
-
-def _triangle(X: Any, scale: Array) -> Array:
-    """Return the lower triangle of Σ_j s_j a_j a_jᵀ."""
-    product = X.T @ (X.multiply(scale[:, None]).tocsr() if hasattr(X, "tocsr") else X * scale[:, None])
-    dense = product.toarray() if hasattr(product, "toarray") else product
-    triangle: Array = dense[np.tril_indices(len(dense))].astype(np.float64)
-    return triangle
 
 
 def _level(y: Array, weights: Array) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from fpdfp import _checks, steps
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array
-from fpdfp.losses._duals import EPS, ROUNDINGS
+from fpdfp.losses.base import EPS, ROUNDINGS
 from fpdfp.methods._preconditioned import DualBudget, PreconditionedMethod
 from fpdfp.methods._shift_certificate import ShiftCertificate
 from fpdfp.methods._variance import Anchors

@@ -11,6 +11,7 @@ import numpy as np
 
 from fpdfp._array import namespace
 from fpdfp._typing import Array, Shape
+from fpdfp.errors import ArgumentError
 
 #: Bisection steps for the scale of a dual point.
 HALVINGS = 52
@@ -107,6 +108,19 @@ class Penalty(abc.ABC):
 def describe(weight: Any) -> str:
     """Return a weight as text, or the shape of an array of weights."""
     return f"{float(weight):g}" if getattr(weight, "ndim", 0) == 0 else f"weights of shape {weight.shape}"
+
+
+def check_fits(name: str, array: Any, shape: Shape) -> None:
+    """Raise an error unless there is one number, or one for each entry of Bx."""
+    if np.shape(array) not in ((), shape):
+        raise ArgumentError(name, f"must be one number or have the shape {shape} of Bx, got {np.shape(array)}")
+
+
+def clip(y: Array, lower: Any, upper: Any) -> Array:
+    """Return y cut off at limits, which are numbers or arrays on the same device."""
+    xp = namespace(y)
+    clipped: Array = xp.minimum(xp.maximum(y, lower), upper)
+    return clipped
 
 
 def shrink_within(sizes: Array, bounds: Any) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.bounds import Bound
-from fpdfp.losses._single import SingleForm
+from fpdfp.losses.glm import SingleForm
 from fpdfp.penalties.base import Penalty
 from fpdfp.pooled.fit import START_TOL, Curvature, Fit, Point, Rows, find_start
 from fpdfp.pooled.lagrangian import Found

@@ -18,8 +18,9 @@ import numpy as np
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound, Search
-from fpdfp.losses._duals import EPS, RowDuals
-from fpdfp.losses._single import SingleForm
+from fpdfp.losses.base import EPS
+from fpdfp.losses.glm import SingleForm
+from fpdfp.losses.linear import RowDuals
 from fpdfp.pooled.lagrangian import Found, Reached
 from fpdfp.problem import Certificate, Problem
 from fpdfp.quadratic.statement import Products

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.losses._linear import LinearModel
+from fpdfp.losses.linear import LinearModel
 from fpdfp.penalties import L1, ElasticNet
 from fpdfp.problem import Certificate, Problem
 from fpdfp.quadratic.newton import GROWTH, Multipliers, Smooth, as_matrix, balance, has_newton_systems

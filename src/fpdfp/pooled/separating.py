@@ -12,7 +12,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.inference.separation import FAR, NOTHING, Step, newton_step
-from fpdfp.losses._linear import LinearModel
+from fpdfp.losses.linear import LinearModel
 from fpdfp.pooled.lagrangian import Found
 from fpdfp.problem import Problem
 

@@ -17,7 +17,7 @@ import numpy as np
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound
-from fpdfp.losses._single import SingleForm
+from fpdfp.losses.glm import SingleForm
 from fpdfp.pooled.fit import CLEAR, START_TOL, TINY, Curvature, Fit, Point, find_start
 from fpdfp.pooled.lagrangian import Found
 from fpdfp.problem import Problem

@@ -10,7 +10,7 @@ import numpy as np
 from fpdfp._typing import Array, Shape
 from fpdfp.linops import Compose, Diagonal, Matrix
 from fpdfp.penalties.base import Penalty, Zero
-from fpdfp.penalties.elastic_net import ElasticNet
+from fpdfp.penalties.separable import ElasticNet
 from fpdfp.quadratic.accelerated import find_prox, take_steps
 from fpdfp.quadratic.banded import Banded
 from fpdfp.quadratic.blocks import blocks_of, descend_blocks

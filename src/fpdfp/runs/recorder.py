@@ -24,7 +24,7 @@ from fpdfp.engines.result import Result
 from fpdfp.engines.run import Run
 from fpdfp.engines.solve import solve
 from fpdfp.engines.traffic import Traffic
-from fpdfp.losses._linear import LinearModel
+from fpdfp.losses.linear import LinearModel
 from fpdfp.methods.base import Method
 from fpdfp.pooled.solver import Minimum
 from fpdfp.problem import Certificate, Problem

@@ -102,7 +102,7 @@ def outcome_of(family: Any) -> Outcome:
     name = family if isinstance(family, str) else getattr(family, "name", None)
     if isinstance(name, str) and name.lower() in OTHERS:
         return OTHERS[name.lower()]
-    known = (*families.named.NAMED, *OTHERS)
+    known = (*families.NAMED, *OTHERS)
     if not isinstance(name, str) or name not in known:
         raise ArgumentError("family", f"must be one of {', '.join(known)}, or a Family, got {_checks.kind(family)}")
     return "binary" if name == "binomial" else "numbers"

@@ -25,7 +25,7 @@ from fpdfp.engines.ask import ask_duals
 from fpdfp.engines.dual_sums import BEYOND, MOST_DIRECTIONS, DualSums, Means
 from fpdfp.engines.evaluations import Evaluations, unit_sizes
 from fpdfp.errors import RefusalError
-from fpdfp.losses._duals import sum_rounding
+from fpdfp.losses.linear import sum_rounding
 from fpdfp.penalties import L1, GroupL12, SparseGroup
 from fpdfp.selection.task import Anchor, Task
 
@@ -76,7 +76,7 @@ class Space(Protocol):
 
 
 class Answered:
-    """The dual points of one problem, from what clients have answered (:class:`fpdfp.losses._duals.DualPoints`).
+    """The dual points of one problem, from what clients have answered (:class:`fpdfp.losses.base.DualPoints`).
 
     ``scale`` is that at which the gap was asked for last; ``gaps`` are known, by their scales.
     """

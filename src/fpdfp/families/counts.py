@@ -1,4 +1,4 @@
-"""The negative binomial distribution."""
+"""Counts: the Poisson and the negative binomial distribution."""
 
 from __future__ import annotations
 
@@ -12,10 +12,84 @@ from scipy.special import digamma, gammaln, polygamma, xlogy
 from fpdfp import _checks
 from fpdfp._kernels.functions import Scalar
 from fpdfp._kernels.jit import serial
-from fpdfp._numbers import kullback_leibler
+from fpdfp._numbers import kullback_leibler, relative_entropy
 from fpdfp._typing import Array
-from fpdfp.families.base import Family, Functions
-from fpdfp.families.means import link_of
+from fpdfp.families.base import Family, Functions, compose, link_of
+
+
+@serial
+def poisson_half_deviance(mu: Any, y: Any) -> Any:
+    if y == 0.0 and mu >= 0.0:
+        return mu
+    return y * math.log(y / mu) - (y - mu) if mu > 0.0 else math.inf
+
+
+@serial
+def poisson_variance(mu: Any) -> Any:
+    return mu
+
+
+@serial
+def poisson_variance_slope(mu: Any) -> Any:
+    return 1.0
+
+
+@Scalar
+def poisson_log_value(z: Any, y: Any, p: Any, q: Any) -> Any:
+    return (y * (math.log(y) - 1.0 - z) if y > 0.0 else 0.0) + math.exp(z)
+
+
+@Scalar
+def poisson_log_slope(z: Any, y: Any, p: Any, q: Any) -> Any:
+    return math.exp(z) - y
+
+
+@Scalar
+def poisson_log_weight(z: Any, y: Any, p: Any, q: Any) -> Any:
+    return math.exp(z)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Poisson(Family):
+    r"""Counts: :math:`V(\mu) = \mu`, links log, identity, sqrt and log(mu-1).
+
+    The last is that of relative survival: deaths y of a row of which population tables expect d have the mean
+    :math:`d + e^\eta`, an excess with a log link. That is the model of y/d with weight d and offset −log d. Where d
+    is 0, give a number that is small beside the excess.
+
+    >>> import fpdfp
+    >>> fpdfp.families.Poisson()
+    Poisson(link='log')
+    """
+
+    name = "poisson"
+    links = ("log", "identity", "sqrt", "log(mu-1)")
+    convex_links = ("log", "identity", "sqrt")
+    canonical = "log"
+
+    @property
+    def functions(self) -> Functions:
+        if self.link == "log":
+            return Functions(poisson_log_value, poisson_log_slope, poisson_log_weight, poisson_log_weight)
+        return compose(self.name, self.link, poisson_half_deviance, poisson_variance, poisson_variance_slope)
+
+    def variance(self, mu: Array) -> Array:
+        return mu
+
+    def check(self, y: Array) -> None:
+        self._refuse(y < 0, y, "at least 0")
+
+    def start(self, y: Array, weights: Array) -> Array:
+        return link_of(self.link, (y if self.link != "log(mu-1)" else np.maximum(y, 1.0)) + 0.1)
+
+    def saturated(self, y: Array, weights: Array) -> float:
+        return float((weights * (xlogy(y, y) - y - gammaln(y + 1.0))).sum())
+
+    def young_gaps(self, z: Array, y: Array, change: Array, scale: float) -> Array | None:
+        if self.link != "log":
+            return None
+        mu = np.exp(z)
+        return relative_entropy(scale * (mu - change) + (1.0 - scale) * y, mu)
 
 
 @serial
@@ -32,23 +106,23 @@ def share(z: Any, theta: Any) -> Any:
 
 
 @Scalar
-def log_value(z: Any, y: Any, theta: Any, q: Any) -> Any:
+def overdispersed_value(z: Any, y: Any, theta: Any, q: Any) -> Any:
     known = (y * math.log(y) if y > 0.0 else 0.0) - (y + theta) * math.log(y + theta)
     return known + (y + theta) * log_sum(z, theta) - y * z
 
 
 @Scalar
-def log_slope(z: Any, y: Any, theta: Any, q: Any) -> Any:
+def overdispersed_slope(z: Any, y: Any, theta: Any, q: Any) -> Any:
     return theta * share(z, theta) - y * (1.0 - share(z, theta))
 
 
 @Scalar
-def log_weight(z: Any, y: Any, theta: Any, q: Any) -> Any:
+def overdispersed_weight(z: Any, y: Any, theta: Any, q: Any) -> Any:
     return theta * share(z, theta)
 
 
 @Scalar
-def log_second(z: Any, y: Any, theta: Any, q: Any) -> Any:
+def overdispersed_second(z: Any, y: Any, theta: Any, q: Any) -> Any:
     p = share(z, theta)
     return (y + theta) * p * (1.0 - p)
 
@@ -84,7 +158,7 @@ class NegativeBinomial(Family):
 
     @property
     def functions(self) -> Functions:
-        return Functions(log_value, log_slope, log_weight, log_second)
+        return Functions(overdispersed_value, overdispersed_slope, overdispersed_weight, overdispersed_second)
 
     def variance(self, mu: Array) -> Array:
         return mu + mu**2 / self.theta
@@ -99,9 +173,6 @@ class NegativeBinomial(Family):
         theta = self.theta
         known = gammaln(y + theta) - gammaln(theta) - gammaln(y + 1.0) + theta * np.log(theta) + xlogy(y, y)
         return float((weights * (known - (y + theta) * np.log(y + theta))).sum())
-
-    def log_likelihood(self, deviance: float, saturated: float, weight: float, rows: int) -> float:
-        return saturated - 0.5 * deviance
 
     def young_gaps(self, z: Array, y: Array, change: Array, scale: float) -> Array | None:
         # (y + θ) times the loss of a binomial outcome y/(y + θ), with the share as probability.

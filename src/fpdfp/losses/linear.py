@@ -1,11 +1,11 @@
-"""Losses of linear models: rows of samples, a ridge, and bounds of the curvature that follow from them."""
+"""Losses of linear models: rows of samples, a ridge, bounds of the curvature, and dual points that follow from them."""
 
 from __future__ import annotations
 
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -14,11 +14,10 @@ from fpdfp import _checks
 from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentTypeError
-from fpdfp.linops.base import LinOp
+from fpdfp.linops.base import LinOp, squared_norm_bound
 from fpdfp.linops.maps import Diagonal
-from fpdfp.losses import _rows
-from fpdfp.losses._duals import ManyDuals, ManySums, RowDuals, evaluate_one_by_one, evaluate_rows
-from fpdfp.losses.base import Form, Losses, checked_draws
+from fpdfp.losses.base import EPS, ROUNDINGS, Form, InformationSums, Losses, checked_draws
+from fpdfp.losses.rows import Rows, collect, stack
 from fpdfp.rng import Draws, Purpose
 
 #: Up to this many columns the Hessian is formed as a dense matrix.
@@ -33,6 +32,8 @@ GRAM_PARTS = 1 << 22
 ROWS = 4096
 #: With more clients than this, no matrix is formed for each of them.
 MANY = 1000
+#: Rows of single precision that are widened at a time.
+WIDENED = 1 << 14
 #: A plain integer, since arithmetic with an enumeration is slow.
 BATCH = int(Purpose.BATCH)
 
@@ -52,6 +53,11 @@ class LinearModel(Losses):
     concurrent = True
     #: The fold of each row, as rows are kept; None where they have none of their own.
     folds: IntArray | None = None
+    #: Whether losses are sums over rows of functions of linear forms, one for each row of x: then ``curvature`` bounds
+    #: the Hessian, mini-batches are possible, and there may be dual points.
+    by_forms: bool = True
+    #: What weights of rows were multiplied with.
+    weight_scale: float = 1.0
 
     def __init__(
         self,
@@ -64,9 +70,21 @@ class LinearModel(Losses):
         feature_names: Sequence[str] | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        self._hold(_rows.collect(X, self._targets(y), clients, n_clients, dtype), l2, _names_of(X, feature_names))
+        self._gather(X, self._targets(y), clients, l2, n_clients, feature_names, dtype)
 
-    def _hold(self, rows: _rows.Rows, l2: Any, names: tuple[str, ...] | None) -> None:
+    def _gather(
+        self, X: Any, y: Any, clients: Any, l2: Any, n_clients: int | None, names: Sequence[str] | None,
+        dtype: DTypeLike | None, weights: Any = None, weight_scale: float = 1.0, offset: Any = None,
+        width: int | None = None,
+    ) -> None:  # fmt: skip
+        """Check what was given, and keep it."""
+        self.weight_scale = _checks.real("weight_scale", weight_scale, positive=True)
+        rows = collect(X, y, clients, n_clients, dtype, weights, offset, width=width)
+        if rows.weights is not None:
+            rows = rows._replace(weights=self.weight_scale * rows.weights)
+        self._hold(rows, l2, _names_of(X, names))
+
+    def _hold(self, rows: Rows, l2: Any, names: tuple[str, ...] | None) -> None:
         """Keep rows, a ridge and the names of features."""
         self._rows = rows
         self.n_features = int(self._rows.X.shape[1])
@@ -93,7 +111,11 @@ class LinearModel(Losses):
 
     @property
     def form(self) -> Form:
-        return "linear"
+        return "linear" if self.by_forms else "other"
+
+    @property
+    def supports_batches(self) -> bool:
+        return self.by_forms
 
     def part(self, clients: IntArray) -> Self:
         made = self._without_caches()
@@ -107,7 +129,7 @@ class LinearModel(Losses):
     def restrict(self, features: IntArray) -> Self:
         made = self._without_caches()
         X = self._rows.X[:, features]
-        made._rows = self._rows._replace(X=X if self._rows.sparse else np.ascontiguousarray(X))
+        made._rows = self._rows._replace(X=X if self._sparse else np.ascontiguousarray(X))
         made.n_features, made.shape = len(features), (*self.shape[:-1], len(features))
         made._ridge = self._ridge[features]
         made.l2 = self.l2 if isinstance(self.l2, float) else self.l2[features]
@@ -118,7 +140,7 @@ class LinearModel(Losses):
     def rescale(self, factors: Array) -> Self:
         """Return the losses of features that are multiplied by factors, as a function of x divided by them."""
         made, X, factors = self._without_caches(), self._rows.X, factors.astype(self.dtype)
-        made._rows = self._rows._replace(X=X.multiply(factors).tocsr() if self._rows.sparse else X * factors)
+        made._rows = self._rows._replace(X=X.multiply(factors).tocsr() if self._sparse else X * factors)
         made.l2 = made._ridge = self._ridge * factors.astype(np.float64) ** 2
         return made
 
@@ -133,7 +155,7 @@ class LinearModel(Losses):
     @property
     def _size(self) -> str:
         rows, columns = self._rows.X.shape
-        return f"{'sparse' if self._rows.sparse else 'dense'} {rows} × {columns}"
+        return f"{'sparse' if self._sparse else 'dense'} {rows} × {columns}"
 
     @classmethod
     def from_clients(cls, parts: Any, targets: Any, l2: Any = 0.0, **others: Any) -> Self:
@@ -147,7 +169,7 @@ class LinearModel(Losses):
         for i, part in enumerate(parts):
             if np.shape(part)[:1] == (0,):
                 raise ValueError(f"clients: client {i} holds no rows; leave it out")
-        X, y, owner = _rows.stack(parts, targets)
+        X, y, owner = stack(parts, targets)
         return cls(X, y, clients=owner, l2=l2, **others)
 
     @staticmethod
@@ -161,8 +183,13 @@ class LinearModel(Losses):
 
     def targets_of(self, client: int) -> Array:
         """Return the targets of a client's samples."""
-        first, end = self._rows.offsets[client : client + 2]
-        return self._rows.y[first:end]
+        return self._rows.y[self._place(client)]
+
+    @property
+    def weights_of_rows(self) -> Array:
+        """The weight of each row, as it was given."""
+        weights = self._rows.weights
+        return np.ones(len(self._rows.y)) if weights is None else weights / self.weight_scale
 
     def values(self, x: Array, clients: IntArray) -> Array:
         out = np.empty(len(clients), dtype=np.float64)
@@ -215,6 +242,14 @@ class LinearModel(Losses):
         """
         return None
 
+    def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
+        made = [self._sums_of(x, self._place(client), robust) for client in clients]
+        return InformationSums(*map(np.stack, zip(*made, strict=True)))
+
+    def _sums_of(self, x: Array, own: slice, robust: bool) -> tuple[Array, ...]:
+        """The fields of :class:`InformationSums` of one client, given the place of its rows."""
+        raise NotImplementedError
+
     def admit_score(self, name: str, about: Any) -> bool:
         """Tell whether all sums of a score may be told at the points of a question; a site may refuse it."""
         return True
@@ -261,14 +296,24 @@ class LinearModel(Losses):
     @functools.cached_property
     def _kernels(self) -> dict[str, Callable[..., None]]:
         """The kernels in their form for dense or for CSR rows, given the rows; looked up once, as rounds are short."""
-        X, y, offsets = self._rows[:3]
-        form, rows = ("csr", (X.data, X.indices, X.indptr)) if self._rows.sparse else ("dense", (X,))
-        given = *rows, y, np.arange(len(y)), offsets
+        form, matrix = self._matrix
+        given = *matrix, self._rows.y, np.arange(len(self._rows.y)), self._rows.offsets
         return {name: functools.partial(self._kernel(f"{name}_{form}"), *given) for name in ("values", "gradients")}
 
     def _kernel(self, name: str) -> Callable[..., None]:
         """Return the kernel of this name."""
         raise NotImplementedError
+
+    @property
+    def _sparse(self) -> bool:
+        """Whether the rows are a CSR matrix."""
+        return not isinstance(self._rows.X, np.ndarray)
+
+    @property
+    def _matrix(self) -> tuple[str, tuple[Array, ...]]:
+        """The form of the rows, as kernels are named, and their arrays."""
+        X = self._rows.X
+        return ("csr", (X.data, X.indices, X.indptr)) if self._sparse else ("dense", (X,))
 
     @property
     def smooth(self) -> bool:
@@ -280,18 +325,18 @@ class LinearModel(Losses):
     @functools.cached_property
     def _lipschitz(self) -> Array:
         """The largest eigenvalue of X_iᵀX_i/n_i, times the curvature of the loss, plus the largest ridge."""
-        from fpdfp.losses._rows import gram_norms
-
         if not self.smooth:
             return np.full(self.n_clients, np.inf)
-        return self.curvature * gram_norms(self._rows) / self.sizes + float(self._ridge.max())
+        return self.curvature * gram_norms(self._rows.X, self._rows.offsets) / self.sizes + float(self._ridge.max())
 
     def lipschitz_in(self, factor: LinOp) -> Array:
+        if not self.by_forms:
+            return super().lipschitz_in(factor)
         if not self.smooth:
             return np.full(self.n_clients, np.inf)
         if isinstance(factor, Diagonal):
             scales = self._scales(factor)
-            norms = self._norms(lambda X: X.multiply(scales).tocsr() if self._rows.sparse else X * scales)
+            norms = self._norms(lambda X: X.multiply(scales).tocsr() if self._sparse else X * scales)
             return self.curvature * norms / self.sizes + float((self._ridge * scales**2).max())
         columns = self._columns(factor)
         if columns is None:
@@ -305,20 +350,16 @@ class LinearModel(Losses):
         largest = np.empty(self.n_clients)
         for client in range(self.n_clients):
             part = self._rows_of(client) @ columns.T
-            gram = self.curvature / self.sizes[client] * (part.T @ part) + ridge
-            largest[client] = _largest_eigenvalue(gram)
+            largest[client] = _largest_eigenvalue(self.curvature / self.sizes[client] * (part.T @ part) + ridge)
         return largest
 
     def _norms(self, change: Callable[[Any], Any]) -> Array:
         """Bound ‖X_i‖² for each client after a change of its rows, some thousand rows at a time."""
-        from fpdfp.losses._rows import gram_norms
-
         offsets, norms = self._rows.offsets, np.empty(self.n_clients)
         cuts = np.flatnonzero(np.diff(offsets[:-1] // ROWS, prepend=-1))
         for first, last in zip(cuts, [*cuts[1:], self.n_clients], strict=True):
             part = change(self._rows.X[offsets[first] : offsets[last]])
-            rows = self._rows._replace(X=part, offsets=offsets[first : last + 1] - offsets[first])
-            norms[first:last] = gram_norms(rows)
+            norms[first:last] = gram_norms(part, offsets[first : last + 1] - offsets[first])
         return norms
 
     def _power_norms(self, factor: LinOp) -> Array:
@@ -341,7 +382,11 @@ class LinearModel(Losses):
 
     def _rows_of(self, client: int) -> Any:
         """The rows of a client."""
-        return self._rows.X[self._rows.offsets[client] : self._rows.offsets[client + 1]]
+        return self._rows.X[self._place(client)]
+
+    def _place(self, client: int) -> slice:
+        """Where the rows of a client are among those of all."""
+        return slice(int(self._rows.offsets[client]), int(self._rows.offsets[client + 1]))
 
     def _scales(self, factor: Diagonal) -> Array:
         """The size of each feature's factor; where the rows of x have different ones, the largest."""
@@ -356,7 +401,7 @@ class LinearModel(Losses):
         return one.apply(np.eye(self.n_features))
 
     def curvatures(self, clients: IntArray) -> Array | None:
-        if not self.smooth:
+        if not (self.by_forms and self.smooth):
             return None
         return self._grams(clients, lambda rows: np.full(rows.stop - rows.start, self.curvature), DENSE_MOMENTS)
 
@@ -367,17 +412,14 @@ class LinearModel(Losses):
             return None
         out = np.empty((len(clients), d, d))
         for row, client in enumerate(clients):
-            first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
-            X, scale = self._rows.X[first:last], weights(slice(first, last))[:, None]
-            scaled = X.multiply(scale).tocsr() if self._rows.sparse else X * scale
-            gram = X.T @ scaled
-            out[row] = gram.toarray() if self._rows.sparse else gram
+            own = self._place(client)
+            out[row] = gram(self._rows.X[own], weights(own))
             out[row] /= self.sizes[client]
             out[row][np.diag_indices(d)] += self._ridge
         return out
 
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
-        if not self.smooth:
+        if not (self.by_forms and self.smooth):
             return None
         out = np.empty((len(clients), *vectors.shape))
         for row, client in enumerate(clients):
@@ -387,7 +429,7 @@ class LinearModel(Losses):
         return out
 
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
-        if not self.smooth:
+        if not (self.by_forms and self.smooth):
             return None
         out = np.empty((len(clients), self.n_features))
         # Clients that hold rows next to each other are done together, some thousand rows at a time.
@@ -403,7 +445,7 @@ class LinearModel(Losses):
         """Σ_j a_jk² over the rows of each of some clients that follow each other."""
         offsets = self._rows.offsets[first : last + 1] - self._rows.offsets[first]
         X = self._rows.X[self._rows.offsets[first] : self._rows.offsets[last]]
-        if not self._rows.sparse:
+        if not self._sparse:
             sums: Array = np.add.reduceat(np.square(X, dtype=np.float64), offsets[:-1], axis=0)
             return sums
         from scipy.sparse import csr_array
@@ -419,11 +461,12 @@ class LinearModel(Losses):
             return None
         out = np.empty((len(clients), self.n_features))
         for row, client in enumerate(clients):
-            first, last = self._rows.offsets[client], self._rows.offsets[client + 1]
-            out[row] = self.steepest / self.sizes[client] * abs(self._rows.X[first:last]).sum(axis=0, dtype=np.float64)
+            out[row] = self.steepest / self.sizes[client] * abs(self._rows_of(client)).sum(axis=0, dtype=np.float64)
         return out
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
+        if not self.by_forms:
+            return super().batch_smoothness(batch_size, factor)
         ridge = float(self._ridge.max()) * (1.0 if factor is None else factor.squared_norm)
         added: Array = self._batch_shares(batch_size) * (self.curvature * self._largest_rows(factor) + ridge)
         return added
@@ -432,9 +475,9 @@ class LinearModel(Losses):
         """The largest squared norm of a row of each client, or of Sᵀ times a row."""
         X = self._rows.X
         if factor is None:
-            squares = X.power(2).sum(axis=1) if self._rows.sparse else np.einsum("ij,ij->i", X, X)
+            squares = X.power(2).sum(axis=1) if self._sparse else np.einsum("ij,ij->i", X, X)
         elif isinstance(factor, Diagonal):
-            squares = (X.power(2) if self._rows.sparse else X**2) @ self._scales(factor) ** 2
+            squares = (X.power(2) if self._sparse else X**2) @ self._scales(factor) ** 2
         else:
             columns = self._columns(factor)
             if columns is None:
@@ -447,7 +490,7 @@ class LinearModel(Losses):
 
     @property
     def least_convexity(self) -> float:
-        return float(self._ridge.min())
+        return float(self.ridge_of_x.min(initial=np.inf))
 
     def constants(self) -> tuple[Array, ...]:
         # A ridge that is everywhere the same shows in every value; how another one is spread may not.
@@ -456,26 +499,28 @@ class LinearModel(Losses):
     def _weighted_gram(self, scale: Array) -> Array:
         """Σ_j s_j a_j a_jᵀ over all rows, in float64."""
         X = self._rows.X
-        if self._rows.sparse:
+        if self._sparse:
             from fpdfp._kernels import matrix
 
             d = self.n_features
-            gram, parts = np.empty((d, d)), np.zeros((max(1, min(8, GRAM_PARTS // d**2)), d, d))
-            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, np.arange(d), parts, gram)
-            return gram
+            out, parts = np.empty((d, d)), np.zeros((max(1, min(8, GRAM_PARTS // d**2)), d, d))
+            matrix.weighted_gram_csr(X.data, X.indices, X.indptr, scale, np.arange(d), parts, out)
+            return out
         wide = X.astype(np.float64, copy=False)
         product: Array = wide.T @ (wide * scale[:, None])
         return product
 
     def _row_weights(self, weights: Array) -> Array:
-        return np.repeat(weights / self.sizes, self.sizes)
+        """The weight of each row in Σ w_i f_i."""
+        shares = np.repeat(weights / self.sizes, self.sizes)
+        return shares if self._rows.weights is None else shares * self._rows.weights
 
     def _column_squares(self, weights: Array) -> Array:
         """Σ_j c_j a_jk² for each feature k, with c_j the weight of row j; kept, since it is asked for again."""
         key = weights.tobytes()
         if self._squares is None or self._squares[0] != key:
             X, scale = self._rows.X, self._row_weights(weights)
-            if self._rows.sparse:
+            if self._sparse:
                 squares = X.power(2).T @ scale
             else:
                 starts = range(0, len(X), ROWS)
@@ -487,7 +532,7 @@ class LinearModel(Losses):
     @property
     def has_duals(self) -> bool:
         """Whether the conjugate of the loss of a row is known."""
-        return True
+        return self.by_forms
 
     def dual_points(self, x: Array, weights: Array) -> RowDuals | None:
         return RowDuals(self, x, weights) if self.has_duals else None
@@ -549,3 +594,307 @@ def _largest_eigenvalue(gram: Array) -> float:
         value = float(np.linalg.norm(image)) / float(np.linalg.norm(vector))
         vector = image / max(float(np.linalg.norm(image)), 1e-300)
     return min(1.1 * value, float(np.trace(gram)))
+
+
+#: Where Lanczos gives a client's bound it is then at most a twentieth too large: more steps take longer than they save.
+NORM_STEPS = 80
+
+
+def gram_norms(X: Any, offsets: IntArray) -> Array:
+    """Return, for each client, an upper bound of ‖X_i‖², the largest eigenvalue of X_iᵀX_i.
+
+    Clients with equally many rows, fewer than columns, go through LAPACK together; a million small clients
+    then take seconds.
+    """
+    counts = np.diff(offsets)
+    columns = X.shape[1]
+    norms = np.empty(len(counts))
+    for count in np.unique(counts):
+        clients = np.flatnonzero(counts == count)
+        if count < min(columns, 128):
+            # No more at once than takes some ten megabytes.
+            each = count * (columns if isinstance(X, np.ndarray) else count)
+            for part in np.array_split(clients, max(1, len(clients) * each // (1 << 21))):
+                norms[part] = _small_norms(X, offsets[part], int(count))
+        else:
+            for client in clients:
+                first, last = offsets[client : client + 2]
+                norms[client] = squared_norm_bound(X[first:last], NORM_STEPS)
+    return norms
+
+
+def _small_norms(X: Any, starts: IntArray, count: int) -> Array:
+    """The largest eigenvalues of X_iX_iᵀ for clients with ``count`` rows each, padded for rounding."""
+    if not isinstance(X, np.ndarray):
+        from fpdfp._kernels.grams import row_grams
+
+        grams = np.empty((len(starts), count, count))
+        row_grams(X.data, X.indices, X.indptr, starts, grams)
+    else:
+        block = X[(starts[:, None] + np.arange(count)).ravel()].astype(np.float64, copy=False)
+        block = block.reshape(len(starts), count, X.shape[1])
+        grams = block @ block.transpose(0, 2, 1)
+    spectra = np.linalg.eigvalsh(grams)
+    largest: Array = spectra[:, -1] * (1.0 + 16 * (count + X.shape[1]) * np.finfo(np.float64).eps)
+    return largest
+
+
+def gram(X: Any, scale: Array) -> Array:
+    """Return Σ_j s_j a_j a_jᵀ as a dense matrix."""
+    product = X.T @ (X.multiply(scale[:, None]).tocsr() if hasattr(X, "tocsr") else X * scale[:, None])
+    return np.asarray(product.toarray() if hasattr(product, "toarray") else product, dtype=np.float64)
+
+
+def lower_triangle(matrix: Array) -> Array:
+    """Return the lower triangle of a symmetric matrix."""
+    triangle: Array = matrix[np.tril_indices(len(matrix))]
+    return triangle
+
+
+class RowDuals:
+    """The dual points of a model with rows of samples, in double precision for rows of any precision.
+
+    Who knows the linear forms of x already, and Aᵀcφ'(z), need not have them computed again. Forms that were added up
+    over some steps are rounded as those of a point as large as ``travel``, the sum of the sizes of all that was added.
+    """
+
+    def __init__(
+        self,
+        losses: LinearModel,
+        x: Array,
+        weights: Array,
+        forms: Array | None = None,
+        slope: Array | None = None,
+        travel: Array | None = None,
+    ) -> None:
+        self._losses = losses
+        self._X, self._y = losses._rows.X, losses._rows.y.astype(np.float64, copy=False)
+        self._x = x.astype(np.float64)
+        self._travel = np.abs(self._x) if travel is None else travel
+        self._weights = losses._row_weights(weights)
+        self._client_weights = weights
+        self.ridge = np.broadcast_to(float(weights.sum()) * losses._ridge, losses.shape)
+        self._forms = losses._shift(self._times(self._x)) if forms is None else forms
+        self._slope = slope
+        self.columns = losses._column_squares(weights)
+
+    def _times(self, x: Array) -> Array:
+        """Return the linear forms of x, with a column for each class where x has rows."""
+        wide = x.T
+        if self._losses._sparse or self._X.dtype == np.float64:
+            product: Array = self._X @ wide
+            return product
+        starts = range(0, len(self._X), WIDENED)
+        return np.concatenate([self._X[i : i + WIDENED].astype(np.float64) @ wide for i in starts])
+
+    def _back(self, slopes: Array) -> Array:
+        """Return Aᵀ slopes, in the shape of x."""
+        if self._losses._sparse or self._X.dtype == np.float64:
+            product: Array = self._X.T @ slopes
+            return product.T
+        starts = range(0, len(self._X), WIDENED)
+        total = sum(self._X[i : i + WIDENED].astype(np.float64).T @ slopes[i : i + WIDENED] for i in starts)
+        return np.asarray(total).T
+
+    def _weigh(self, values: Array) -> Array:
+        weighed: Array = (self._weights * values.T).T
+        return weighed
+
+    def gradient(self, direction: Array | None = None) -> Array:
+        """Return Aᵀcθ with s = 1."""
+        if direction is None and self._slope is not None:
+            return self._slope
+        slopes = self._losses._slopes(self._forms, self._y)
+        if direction is not None:
+            slopes = slopes - self._losses._curve(self._forms, self._y, self._times(direction))
+        return self._back(self._weigh(slopes))
+
+    def gap(self, direction: Array | None, scale: float) -> float:
+        """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
+        rounding = form_rounding(self._losses._bend(self._forms, self._y), self.columns, self._travel)
+        if direction is None and scale == 1.0:
+            return rounding
+        change = None if direction is None else self._losses._curve(self._forms, self._y, self._times(direction))
+        gaps = self._losses._young_gaps(self._forms, self._y, change, scale)
+        return add_gaps(gaps, self._weights) + rounding
+
+    def rounding(self) -> Array:
+        """Return an estimated bound of the rounding error of each entry of the gradient."""
+        return sum_rounding(self.sizes(), self.columns)
+
+    def sizes(self) -> Array:
+        """Return Σ_j c_j φ'(z_j)², for each class where there are some."""
+        sizes: Array = np.square(self._losses._slopes(self._forms, self._y)).T @ self._weights
+        return sizes
+
+    def curvature(self, direction: Array) -> Array:
+        """Return the Hessian of h at x times a direction."""
+        return self._back(self._weigh(self._losses._curve(self._forms, self._y, self._times(direction))))
+
+    def hessian(self) -> Array | None:
+        """Return the Hessian of h at x as a matrix, None where it would be too large."""
+        matrix = self._losses.hessian(self._x, self._client_weights)
+        if matrix is not None:
+            matrix[np.diag_indices_from(matrix)] -= self.ridge.ravel()
+        return matrix
+
+
+def add_gaps(gaps: Array, weights: Array) -> float:
+    """Return Σ c_j gap_j over rows that count; infinity, which is no bound, where a gap is below 0 or not a number."""
+    used = weights > 0
+    return float(weights[used] @ gaps[used]) if (gaps[used] >= 0).all() else np.inf
+
+
+def sum_rounding(sizes: Array, columns: Array) -> Array:
+    """Return ROUNDINGS units of the last place of Σ_j |c_j a_jk θ_j|, by the inequality of Cauchy and Schwarz.
+
+    ``sizes`` are Σ_j c_j θ_j², and ``columns`` are Σ_j c_j a_jk².
+    """
+    return ROUNDINGS * EPS * np.multiply.outer(np.sqrt(sizes), np.sqrt(columns))
+
+
+def form_rounding(curvature: float, columns: Array, x: Array) -> float:
+    """Return what the rounding of the linear forms adds to a gap, since θ is computed from rounded ones."""
+    error = ROUNDINGS * EPS * float((np.sqrt(columns) * np.abs(x)).sum())
+    return 0.5 * curvature * error**2
+
+
+class ManySums(NamedTuple):
+    """What clients have at many points, with a leading client axis; without ridge, and divided by the number of rows.
+
+    Attributes
+    ----------
+    values
+        The sum of the losses of the rows that are not left out at a point.
+    helds
+        What leaving the others out takes off the loss of all rows: the sum of their losses, or for Cox's partial
+        likelihood the difference.
+    slopes
+        The gradients of ``values``.
+    """
+
+    values: Array
+    helds: Array
+    slopes: Array
+
+
+def evaluate_rows(losses: LinearModel, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManySums:
+    """Return the sums of a model whose loss is a sum over rows of a function of one linear form."""
+    from fpdfp._kernels import many
+
+    functions = losses._functions()
+    assert functions is not None
+    rows, shape = losses._rows, (len(clients), len(points))
+    out = ManySums(np.zeros(shape), np.zeros(shape), np.empty((*shape, losses.n_features)))
+    name, matrix = losses._matrix
+    columns = np.ascontiguousarray(points.T, dtype=np.float64)
+    getattr(many, f"many_{name}")(*functions, *matrix, rows.y, rows.offsets, labels, clients, columns, held, *out)
+    return out
+
+
+def evaluate_classes(
+    losses: LinearModel, points: Array, held: IntArray, labels: IntArray, clients: IntArray, shifts: Array | None
+) -> ManySums:
+    """Return the sums of softmax losses; a point has a row for each class, ``shifts`` a column."""
+    from fpdfp._kernels import many_classes
+
+    rows, (count, classes, d) = losses._rows, points.shape
+    shape = (len(clients), count)
+    out = ManySums(np.zeros(shape), np.zeros(shape), np.empty((len(clients), count * classes, d)))
+    name, matrix = losses._matrix
+    columns = np.ascontiguousarray(points.reshape(-1, d).T, dtype=np.float64)
+    kernel = getattr(many_classes, f"many_{name}")
+    kernel(rows.weights, shifts, *matrix, rows.y, rows.offsets, labels, clients, columns, held, *out)
+    return out._replace(slopes=out.slopes.reshape(*shape, classes, d))
+
+
+def evaluate_one_by_one(
+    losses: LinearModel, points: Array, held: IntArray, labels: IntArray, clients: IntArray
+) -> ManySums:
+    """Do the same for losses of any form that can leave rows out."""
+    shape = (len(clients), len(points))
+    out = ManySums(np.empty(shape), np.zeros(shape), np.empty((*shape, *losses.shape)))
+    ridge = losses.ridge_of_x
+    for fold in np.unique(held):
+        kept = losses if fold < 0 else losses.keep_rows(labels != fold)
+        for p in np.flatnonzero(held == fold):
+            x = points[p].astype(losses.dtype)
+            found = kept.values(x, clients)
+            out.helds[:, p] = losses.saturations(clients)
+            if fold >= 0:
+                out.helds[:, p] += losses.values(x, clients) - found - kept.saturations(clients)
+            out.values[:, p] = found - 0.5 * float(ridge @ x**2)
+            out.slopes[:, p] = kept.gradients(x, clients) - ridge * x
+    return out
+
+
+class ManyDuals:
+    """The dual points of a linear model near many points, of one client at a time.
+
+    Sums are divided by the number of the client's rows, and have no ridge.
+    """
+
+    def __init__(self, losses: LinearModel, points: Array, held: IntArray, labels: IntArray) -> None:
+        self.losses, self.points, self.held, self.labels = losses, points, held, labels
+        self._client: tuple[int, Any, Array] | None = None
+
+    def of(self, client: int, place: int, direction: Array) -> PointDuals:
+        """Return those of a client near one of the points, along a direction."""
+        own = self.losses._place(client)
+        X, columns = self._prepare(client)
+        weights = (self.labels[own] != self.held[place]) * self.losses.masses[own] / self.losses.sizes[client]
+        return PointDuals(self.losses, X, columns, own, weights, self.points[place], direction)
+
+    def columns_of(self, client: int) -> Array:
+        """Return Σ c a² of each feature over all rows of a client."""
+        return self._prepare(client)[1]
+
+    def _prepare(self, client: int) -> tuple[Any, Array]:
+        """Return the rows of a client in double precision, and their sums of squares; those of the last are kept."""
+        if self._client is None or self._client[0] != client:
+            own, sparse, X = self.losses._place(client), self.losses._sparse, self.losses._rows_of(client)
+            X = X if sparse else X.astype(np.float64, copy=False)
+            squares = X.power(2) if sparse else np.square(X)
+            self._client = client, X, np.asarray(squares.T @ (self.losses.masses[own] / self.losses.sizes[client]))
+        return self._client[1:]
+
+
+class PointDuals:
+    """The dual points θ = s (φ'(z) − φ''(z) Ad) of a client near a point x along a direction d, with rows weighted."""
+
+    def __init__(
+        self, losses: LinearModel, X: Any, columns: Array, own: slice, weights: Array, x: Array, direction: Array
+    ) -> None:
+        self._losses, self._X, self._columns, self._weights, self._x = losses, X, columns, weights, x
+        self._y = losses._rows.y[own].astype(np.float64)
+        shifts = losses._rows.shifts
+        self._forms = X @ x if shifts is None else X @ x + shifts[own]
+        self._change = losses._curve(self._forms, self._y, X @ direction) if direction.any() else None
+
+    def gradient(self) -> Array:
+        """Return Aᵀcθ with s = 1."""
+        slopes = self._losses._slopes(self._forms, self._y)
+        if self._change is not None:
+            slopes = slopes - self._change
+        product: Array = self._X.T @ (self._weights * slopes)
+        return product
+
+    def curvature(self, direction: Array) -> Array:
+        """Return the Hessian times a direction."""
+        change = self._losses._curve(self._forms, self._y, self._X @ direction)
+        product: Array = self._X.T @ (self._weights * change)
+        return product
+
+    def gap(self, scale: float) -> float:
+        """Return Σ c (φ(z) + φ*(θ) − zθ), and what rounding of the linear forms adds to it."""
+        gaps = self._losses._young_gaps(self._forms, self._y, self._change, float(scale))
+        return add_gaps(gaps, self._weights) + self.rounding()
+
+    def rounding(self) -> float:
+        """Return what rounding of the linear forms may add to a gap."""
+        bend = self._losses._bend(self._forms, self._y)
+        return form_rounding(bend, self._columns, self._x)
+
+    def size(self) -> float:
+        """Return Σ c φ'(z)²."""
+        return float(self._weights @ np.square(self._losses._slopes(self._forms, self._y)))
