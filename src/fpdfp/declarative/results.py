@@ -42,27 +42,18 @@ def summary(saved: SavedRun) -> dict[str, Any]:
 
 def write(path: Path, lines: Sequence[dict[str, Any]]) -> None:
     """Write ``results.csv``: a line for each run, a column for each swept key, each total and each metric."""
-    rows = [
-        {"folder": _relative(line["folder"], path.parent), **_flat(line["setting"]), **_rest(line)} for line in lines
-    ]
+    rows = []
+    for line in lines:
+        folder, swept = Path(line["folder"]), {key: short(value) for key, value in line["setting"].items()}
+        place = folder.relative_to(path.parent).as_posix() if folder.is_relative_to(path.parent) else str(folder)
+        rest = {name: value for name, value in line.items() if name not in ("folder", "setting")}
+        rows.append({"folder": place, **swept, **rest})
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns)
     writer.writeheader()
     writer.writerows(rows)
     write_file(path, text.getvalue().encode(), flush=True)
-
-
-def _relative(folder: str, to: Path) -> str:
-    return Path(folder).relative_to(to).as_posix() if Path(folder).is_relative_to(to) else folder
-
-
-def _flat(setting: dict[str, Any]) -> dict[str, Any]:
-    return {key: short(value) for key, value in setting.items()}
-
-
-def _rest(line: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in line.items() if name not in ("folder", "setting")}
 
 
 def short(value: Any) -> str:

@@ -143,11 +143,13 @@ class Recorder(Observer):
     def started(self, run: Run, rounds: int) -> None:
         goes_on = run.history.rows > 0
         self._clear(goes_on)
-        self._before, self._began = self._find_elapsed() if goes_on else 0.0, time.monotonic()
-        self._visited = (self._find("sites") if goes_on else None) or []
+        known = self._read_info() if goes_on else {}
+        elapsed = known.get("elapsed")
+        self._before, self._began = float(elapsed) if isinstance(elapsed, int | float) else 0.0, time.monotonic()
+        self._visited = known.get("sites") or []
         self._info = make_info(
             self.name,
-            created=self._find_created() if goes_on else now(),
+            created=str(known.get("created") or now()),
             status="running",
             rounds=run.round,
             planned_rounds=rounds,
@@ -242,20 +244,12 @@ class Recorder(Observer):
         for file in [*map(self.folder.joinpath, stale), *self.folder.glob(".*.tmp")]:
             file.unlink(missing_ok=True)
 
-    def _find_created(self) -> str:
-        """When the run began first."""
-        return str(self._find("created") or now())
-
-    def _find_elapsed(self) -> float:
-        """The time that the run has taken before it was resumed."""
-        found = self._find("elapsed")
-        return float(found) if isinstance(found, int | float) else 0.0
-
-    def _find(self, name: str) -> Any:
-        """What the folder says of a run that goes on."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return json.loads((self.folder / "run.json").read_text())[name]
-        return None
+    def _read_info(self) -> dict[str, Any]:
+        """Return what the folder says of a run that goes on; nothing where it cannot be read."""
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads((self.folder / "run.json").read_text())
+            return found if isinstance(found, dict) else {}
+        return {}
 
     @property
     def _kind(self) -> str:
