@@ -527,7 +527,7 @@ def _values(column: Array | Texts) -> Array:
 
 
 def _check_categories(path: Path, name: str, column: Texts) -> None:
-    """Refuse texts that are no categories."""
+    """Refuse texts that are not categories."""
     if len(column.texts) > MOST_CATEGORIES:
         raise ValueError(
             f"{path}: column {name!r} holds more than {MOST_CATEGORIES:,} distinct texts, too many to make "
@@ -581,7 +581,7 @@ def advice(name: str, why: str) -> str:
 
 
 def text_error(path: Path, name: str, example: str, texts: Collection[str], rows: int) -> ValueError:
-    """Return the error for a column of features that holds text, with these distinct values in so many rows."""
+    """Return the error for a column of features that holds text; ``texts`` are its distinct values."""
     why = not_categories(name, texts, rows) if rows else None
     if why is None and _are_dates(texts):
         why = "holds dates"

@@ -1,4 +1,4 @@
-"""What came of runs: a table for a person, a file for a program, and two runs side by side."""
+"""The results of runs: a table for a person, a file for a program, and two runs side by side."""
 
 from __future__ import annotations
 

@@ -39,7 +39,10 @@ def forest_plot(found: Heterogeneity, path: str | os.PathLike[str] | None = None
 
     if not isinstance(found, Heterogeneity):
         raise ArgumentTypeError("found", f"must be a Heterogeneity, got {_checks.kind(found)}")
-    rows = [Row(*row, None if math.isnan(weight) else 20.0 + 180.0 * weight) for *row, weight in found._rows()]
+    rows = [
+        Row(name, estimate, lower, upper, None if math.isnan(weight) else 20.0 + 180.0 * weight)
+        for name, estimate, lower, upper, weight in found._rows()
+    ]
     figure, axes = draw_forest(rows)
     if found.exponentiate:
         axes.set_xscale("log")
