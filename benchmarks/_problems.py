@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import fpdfp
-from fpdfp.declarative.rows import BuiltRows
+from fpdfp.declarative.build import BuiltRows
 from reproduce.graph_guided import build_task
 
 N = 100

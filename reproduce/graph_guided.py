@@ -23,8 +23,7 @@ import numpy as np
 
 import fpdfp
 from fpdfp.declarative import pool
-from fpdfp.declarative.build import build
-from fpdfp.declarative.rows import BuiltRows
+from fpdfp.declarative.build import BuiltRows, build
 from reproduce import runs as ties
 from reproduce.output import COLOURS, Curve, Panel, braces, curves, draw, fill, format_bits, publish, rows
 from reproduce.runs import LAST, Array, Bench, Case, Line, Planned, Step, declare, line_of, name_levels

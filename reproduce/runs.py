@@ -19,8 +19,7 @@ import scipy.special
 
 import fpdfp
 from fpdfp.declarative import settings
-from fpdfp.declarative.jobs import Job
-from fpdfp.declarative.runner import is_done, run_job
+from fpdfp.declarative.runner import Job, is_done, run_job
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Key = TypeVar("Key")

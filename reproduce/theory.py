@@ -1,7 +1,7 @@
 """``python -m reproduce theory``: Theorems 1 and 2, measured on a problem whose constants are known exactly.
 
 The problem is that of ``theory.toml``: client i has S samples f_ij(x) = ½(x − a_ij)ᵀH(x − a_ij) with one diagonal H for
-all (:mod:`fpdfp.declarative.quadratics`). So the noise of a mini-batch and the distance of a client's gradient from the
+all (``BuiltQuadratics``). So the noise of a mini-batch and the distance of a client's gradient from the
 mean gradient do not depend on x, and the bounds that the theorems assume hold with numbers that can be computed:
 
     f strongly convex with μ and smooth with 1/β, the least and the largest entry of H      (Assumptions 1 and 2)
@@ -22,8 +22,7 @@ import numpy as np
 import fpdfp
 from fpdfp import steps
 from fpdfp.declarative import pool
-from fpdfp.declarative.build import build, solve_options
-from fpdfp.declarative.quadratics import BuiltQuadratics
+from fpdfp.declarative.build import BuiltQuadratics, build, solve_options
 from fpdfp.errors import ArgumentError
 from reproduce.output import COLOURS, Curve, Panel, draw, fill, publish, rows
 from reproduce.runs import Array, declare

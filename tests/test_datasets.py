@@ -23,7 +23,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fpdfp.datasets import DataSet, files, load, readers, registry, tables
+from fpdfp.datasets import DataSet, load, loading, readers, registry
 from fpdfp.errors import DataSetError, DataWarning
 
 LIBSVM = b"2 1:0.5 3:1\n# a comment\n\n1 2:-2e1 # another, qid:1\n2\n"
@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("FPDFP_CACHE", str(folder))
     monkeypatch.delenv("FPDFP_DATA", raising=False)
-    monkeypatch.setattr(files, "SMALL", 0)
+    monkeypatch.setattr(loading, "SMALL", 0)
     return folder
 
 
@@ -228,9 +228,8 @@ def test_numbers_are_those_of_python_however_they_are_written(tmp_path: Path) ->
     np.testing.assert_array_equal(found, [float(text.strip('"')) for text in texts])
 
 
-def test_columns_that_turn_out_to_be_text_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of two rows: numbers first, text later, in the target, the sites and the features."""
-    monkeypatch.setattr(readers, "ROWS", 2)
+def test_columns_that_turn_out_to_be_text_late(tmp_path: Path) -> None:
+    """Numbers first, text later, in the target, the sites and the features."""
     rows = ["1,1,true,7", "2,2,false,007", "3,3,true,8", "4,u,maybe,8", "v,w,true,x"]
     path = write(tmp_path / "rows.csv", "a,y,b,s\n" + "\n".join(rows))
     data = load(path, target="y", site="s", categories="onehot")
@@ -240,37 +239,29 @@ def test_columns_that_turn_out_to_be_text_late(tmp_path: Path, monkeypatch: pyte
     assert data.feature_names == ("a=1", "a=2", "a=3", "a=4", "a=v", "b=false", "b=maybe", "b=true")
     np.testing.assert_array_equal(data.X[:, :5], np.eye(5))
     np.testing.assert_array_equal(data.X[:, 6], [0, 0, 0, 1, 0])
-    with pytest.raises(ValueError, match="column 'b' holds text \\('maybe' on line 5\\)"):
+    with pytest.raises(ValueError, match="column 'a' holds text \\('v' on line 6\\)"):
         load(path, target="y", site="s")
 
 
-def test_true_and_false_among_numbers_are_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_true_and_false_among_numbers_are_text(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", "a,y\ntrue,1\n0,2\n")
-    for rows in (1, 50):  # in blocks of their own, and in one
-        monkeypatch.setattr(readers, "ROWS", rows)
-        monkeypatch.setenv("FPDFP_CACHE", str(tmp_path / str(rows)))
-        assert load(path, target="y", categories="onehot").feature_names == ("a=0", "a=true")
-        with pytest.raises(ValueError, match=r"column 'a' holds text \(true or false beside numbers\)"):
-            load(path, target="y")
+    assert load(path, target="y", categories="onehot").feature_names == ("a=0", "a=true")
+    with pytest.raises(ValueError, match=r"column 'a' holds text \(true or false beside numbers\)"):
+        load(path, target="y")
 
 
 @given(
     n_rows=st.integers(1, 40),
     n_columns=st.integers(1, 4),
-    block=st.integers(1, 50),
     random=st.randoms(use_true_random=False),
 )
-def test_tables_come_back_whatever_the_blocks(
-    n_rows: int, n_columns: int, block: int, random: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_tables_come_back(n_rows: int, n_columns: int, random: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     kinds = [random.choice(["number", "text"]) for _ in range(n_columns)]
     table = [[random.gauss(0, 1e3) if k == "number" else random.choice("pqr") for k in kinds] for _ in range(n_rows)]
     names = [f"c{i}" for i in range(n_columns)]
     text = ",".join([*names, "y"]) + "\n" + "".join(",".join(map(str, [*row, i])) + "\n" for i, row in enumerate(table))
     path = write(tmp_path_factory.mktemp("table") / "rows.csv", text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "ROWS", block)
-        data = load(path, target="y", categories="onehot")
+    data = load(path, target="y", categories="onehot")
     columns = []
     for j, kind in enumerate(kinds):
         values = [row[j] for row in table]
@@ -343,15 +334,14 @@ def test_what_is_wrong_with_a_csv_file_is_said(
     assert not (cache / "parsed").exists()
 
 
-def test_lines_are_counted_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "ROWS", 2)
+def test_lines_are_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", "a,y\n" + "1,2\n" * 9 + ",3\n")
     with pytest.raises(DataSetError, match="line 11: column 'a' has no value"):
         load(path, target="y")
 
 
 def test_columns_of_names_are_no_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MOST_CATEGORIES", 3)
+    monkeypatch.setattr(readers, "MOST_CATEGORIES", 3)
     path = write(tmp_path / "rows.csv", "id,y\n" + "".join(f"n{i},t{i}\n" for i in range(5)))
     with pytest.raises(ValueError, match="column 'id' holds more than 3 distinct texts, too many"):
         load(path, target="y", categories="onehot")
@@ -458,9 +448,8 @@ def parquet(path: Path, columns: dict[str, Any]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["people.parquet", "people"])
-def test_parquet_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_files(name: str, tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
-    monkeypatch.setattr(readers, "VALUES", 12)
     columns = {
         "age": pyarrow.array([34, 51, 47], pyarrow.int16()),
         "price": pyarrow.array([1, 2, 3], pyarrow.int64()).cast(pyarrow.decimal128(20, 1)),
@@ -526,9 +515,7 @@ def test_what_is_wrong_with_a_parquet_file_is_said(
     kind: type[Exception],
     message: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(readers, "VALUES", 4)  # two rows at a time
     path = parquet(tmp_path / "rows.parquet", columns)
     with pytest.raises(kind, match=message):
         load(path, **{"target": "y", **options})

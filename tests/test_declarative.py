@@ -22,12 +22,13 @@ import fpdfp
 from fpdfp import demo
 from fpdfp._settings import Document, SettingsError, suggest
 from fpdfp.cli import app
-from fpdfp.declarative import build, comparison, diagnosis, made, rows
-from fpdfp.declarative.jobs import Job
+from fpdfp.declarative import build, diagnosis, results, settings
+from fpdfp.declarative.runner import Job
 from fpdfp.declarative.settings import NOT_IN_RUN, Case, read, run_options
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
-from fpdfp.runs import load, toml, writing
+from fpdfp.runs import load, toml
+from fpdfp.runs.folder import write_file, write_json
 
 EXAMPLE = Path(build.__file__).with_name("example.toml")
 PAPER = Path(__file__).parents[1] / "reproduce"
@@ -202,9 +203,9 @@ class TestSettings:
         assert again.settings == case.settings
         assert build.solve_options(again.settings)["method"] == expected
 
-    @pytest.mark.parametrize("name", sorted({**made.METHODS, **made.COMPRESSORS}))
+    @pytest.mark.parametrize("name", sorted({**settings.METHODS, **settings.COMPRESSORS}))
     def test_every_method_and_compressor_can_be_named(self, tmp_path: Path, name: str) -> None:
-        section = "method" if name in made.METHODS else "compressor"
+        section = "method" if name in settings.METHODS else "compressor"
         needed = {"FedProx": "rho = 1.0", "Half": 'format = "float16"', "RandK": "k = 3", "TopK": "k = 3"}
         needed |= dict.fromkeys(("QSGD", "NUQSGD"), "levels = 3")
         text = f'{SMALL}\n[{section}]\nkind = "{name}"\n{needed.get(name, "")}\n'
@@ -349,7 +350,7 @@ class TestProblems:
     def test_the_gradient_is_that_of_the_library(self, shape: list[int]) -> None:
         image = np.random.default_rng(0).standard_normal(shape)
         expected = fpdfp.linops.Gradient(tuple(shape)).apply(image)
-        np.testing.assert_array_equal((rows.gradient(shape) @ image.ravel()).reshape(expected.shape), expected)
+        np.testing.assert_array_equal((build.gradient(shape) @ image.ravel()).reshape(expected.shape), expected)
 
     def test_several_classes_with_total_variation_of_their_images(self, tmp_path: Path) -> None:
         text = SMALL.replace("breast-cancer", "digits") + '[operator]\nkind = "gradient"\n[penalty]\nkind = "group"\n'
@@ -377,7 +378,7 @@ class TestProblems:
         """A fifth as a number of rows; and names of columns that are not told are not counted."""
         changes = ["data.test=114", "split.seed=data", "data.share_names=false"]
         built = self.problem(tmp_path, SMALL, *changes)
-        assert isinstance(built, rows.BuiltRows)
+        assert isinstance(built, build.BuiltRows)
         assert len(built.test_labels) == 114
         losses = built.problem.losses
         assert isinstance(losses, fpdfp.losses.Logistic)
@@ -479,7 +480,7 @@ class TestRuns:
         assert tomllib.loads(file.read_text())["name"] == "breast-cancer"
 
     def test_two_runs_are_compared(self, done: Path) -> None:
-        found = comparison.compare(done / "seed-0", done / "seed-1")
+        found = results.compare(done / "seed-0", done / "seed-1")
         assert found["settings"] == {"run.seeds": [[0], [1]]}
         rounds = [[run["rounds"] for run in row["runs"]] for row in found["reached"] if all(row["runs"])]
         assert rounds == sorted(rounds)
@@ -547,8 +548,8 @@ class TestRuns:
         class Interrupted:
             def imap_unordered(self, work: Any, jobs: list[list[Job]]) -> Iterator[Any]:
                 ((job,),) = jobs
-                writing.write_json(job.folder / "run.json", {"format": 1, "status": "running"})
-                writing.write(job.folder / "config.toml", toml.dumps(job.settings).encode())
+                write_json(job.folder / "run.json", {"format": 1, "status": "running"})
+                write_file(job.folder / "config.toml", toml.dumps(job.settings).encode())
                 raise KeyboardInterrupt
 
         monkeypatch.setattr("fpdfp.declarative.pool.workers", lambda *_, **__: contextlib.nullcontext(Interrupted()))

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import fpdfp
 from fpdfp import _progress
-from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph, graphical_lasso
+from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
+from fpdfp.datasets.graph import GAP, LOOK, SHRINKAGES, graphical_lasso
 
 
 def test_the_graph_of_a_chain_is_a_chain() -> None:
@@ -131,7 +132,7 @@ def test_both_solvers_find_the_same_graph(rows: int, features: int, alpha: float
 
     covariance = Moments.of(factors(rows, features, seed=0)).covariance
     looks: list[int] = []
-    found = graphical_lasso.graphical_lasso(covariance, alpha, 1e-10, lambda step, value: looks.append(step))
+    found = graphical_lasso(covariance, alpha, 1e-10, lambda step, value: looks.append(step))
     assert found is not None
     assert looks == sorted(looks)
     _, expected = scikit_learn(covariance, alpha, tol=1e-8, enet_tol=1e-10, max_iter=1000)
@@ -149,9 +150,7 @@ def test_many_features_are_solved_in_seconds(capsys: pytest.CaptureFixture[str])
     assert graph.edges > 0
     assert "objective" in capsys.readouterr().err
     few = feature_graph(X[:, :100], alpha=0.1).weights.toarray()
-    again = graphical_lasso.graphical_lasso(
-        Moments.of(X[:, :100]).covariance, 0.1, graphical_lasso.GAP, lambda step, value: None
-    )
+    again = graphical_lasso(Moments.of(X[:, :100]).covariance, 0.1, GAP, lambda step, value: None)
     assert again is not None
     again -= np.diag(np.diag(again))
     np.testing.assert_allclose(again / abs(again).max(), few, atol=0.02)
@@ -169,14 +168,14 @@ def test_ctrl_c_ends_the_search_for_a_graph_and_its_bar(monkeypatch: pytest.Monk
     X = factors(400, 300, seed=1)
     with pytest.raises(KeyboardInterrupt):
         fpdfp.FederatedLogisticRegression(penalty="graph", progress=True).fit(X, X[:, 0] > 0)
-    assert [(bar.tasks[0].completed, bar.live.is_started) for bar in bars] == [(graphical_lasso.LOOK, False)]
+    assert [(bar.tasks[0].completed, bar.live.is_started) for bar in bars] == [(LOOK, False)]
 
 
 def test_many_features_with_a_constant_one_are_shrunk() -> None:
     X = factors(300, 210, seed=2)
     X[:, 7] = 1.0
     graph = feature_graph(X, alpha=0.3)
-    assert graph.shrinkage == graphical_lasso.SHRINKAGES[1]
+    assert graph.shrinkage == SHRINKAGES[1]
     assert graph.weights[[7]].nnz == 0
 
 

@@ -25,10 +25,8 @@ import fpdfp
 import fpdfp.report
 from fpdfp.cli import app
 from fpdfp.report import live, ssim
-from fpdfp.report.describe import MOST_CLIENTS, MOST_ROWS, describe
-from fpdfp.report.model import circle_order
-from fpdfp.report.pictures import Volumes, coarser, pack, volumes_of
-from fpdfp.report.quality import slice_psnr
+from fpdfp.report.describe import MOST_CLIENTS, MOST_ROWS, circle_order, describe
+from fpdfp.report.pictures import Volumes, coarser, pack, slice_psnr, volumes_of
 from fpdfp.runs import Recorder, linear_model, load
 
 EVIL = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>&amp;\u2028"

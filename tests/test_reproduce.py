@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fpdfp.declarative import pool
-from fpdfp.declarative.jobs import Job
+from fpdfp.declarative.runner import Job
 from reproduce import graph_guided, output, runs
 from reproduce.__main__ import main
 from reproduce.graph_guided import (

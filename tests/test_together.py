@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.declarative import jobs
+from fpdfp.declarative import runner
 from fpdfp.declarative.build import build
 from fpdfp.declarative.settings import read
 from fpdfp.engines import ask
@@ -153,7 +153,7 @@ def test_what_is_refused(tmp_path: Path, change: tuple[str, str], words: str) ->
 
 def test_shares_add_up() -> None:
     for bits in (0, 1, 17, 10**9 + 7):
-        shares = jobs.share(bits, np.array([3, 1, 4, 1, 5]))
+        shares = runner.share(bits, np.array([3, 1, 4, 1, 5]))
         assert shares.sum() == bits
         assert (shares >= 0).all()
 

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from fpdfp.federation.commands import app as federation
-from fpdfp.report.commands import register as register_reports
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.add_typer(federation, name="federation")
 
 File = Annotated[Path, typer.Argument(help="The file of settings.")]
 Output = Annotated[Path | None, typer.Option(help="The folder for the runs; runs/NAME by default.")]
+RunFolders = Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold some.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Set = Annotated[
     list[str] | None,
@@ -87,12 +87,12 @@ def init(
     Example: fpdfp init experiment.toml
     """
     with report_errors():
-        from fpdfp.runs import writing
+        from fpdfp.runs.folder import write_file
 
         if file.exists() and not force:
             raise ValueError(f"{file} is there already; --force replaces it")
         example = (Path(__file__).parent / "declarative" / "example.toml").read_text(encoding="utf-8")
-        writing.write(file, example.replace("NAME", file.name).encode())
+        write_file(file, example.replace("NAME", file.name).encode())
     typer.echo(f"{file} is written; fpdfp run {file} runs it")
 
 
@@ -173,13 +173,13 @@ def compare(
     Example: fpdfp compare runs/breast-cancer/seed-0 runs/other/seed-0
     """
     with report_errors():
-        from fpdfp.declarative import comparison
+        from fpdfp.declarative import results
 
-        found = comparison.compare(first, second)
+        found = results.compare(first, second)
     if as_json:
         _print_json(found)
     else:
-        comparison.show(found)
+        results.show_comparison(found)
 
 
 @app.command()
@@ -197,15 +197,64 @@ def doctor(as_json: AsJson = False) -> None:
         diagnosis.show(found)
 
 
+@app.command()
+def report(
+    runs: RunFolders,
+    output: Annotated[Path, typer.Option(help="The HTML file.")] = Path("report.html"),
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
+) -> None:
+    """Write a report of runs: one self-contained HTML file with tables, curves, models and slices.
+
+    Example: fpdfp report results/ --output report.html --open
+    """
+    from fpdfp.report.writing import write
+
+    with report_errors():
+        path = write(runs, output, title=title)
+    typer.echo(path)
+    if open_it:
+        import webbrowser
+
+        if not webbrowser.open(path.resolve().as_uri()):
+            typer.echo(f"no browser was found; open {path} yourself", err=True)
+
+
+@app.command()
+def watch(
+    runs: RunFolders,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; everybody who can reach it can read the page.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 means one that is free.")] = 0,
+) -> None:
+    """Serve a page that follows runs in progress, until Ctrl-C.
+
+    Example: fpdfp watch results/ --port 8000
+    """
+    import threading
+
+    from fpdfp.report.live import serve
+
+    with report_errors():
+        for path in runs:
+            if not path.exists():
+                raise ValueError(f"{path} does not exist; RUNS must be folders of runs, or folders that contain some")
+        page = serve(runs, host, port, title=", ".join(path.resolve().name for path in runs))
+    with page:
+        typer.echo(f"{page.url}  (Ctrl-C stops it)")
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            typer.echo("closed", err=True)
+
+
 def _print_json(value: Any) -> None:
     import json
 
     from fpdfp._sections import plain
 
     sys.stdout.write(json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-register_reports(app)
 
 
 def main() -> None:

@@ -13,8 +13,7 @@ import numpy as np
 import fpdfp
 from fpdfp import report
 from fpdfp.declarative.build import build
-from fpdfp.declarative.jobs import Job
-from fpdfp.declarative.runner import run_job
+from fpdfp.declarative.runner import Job, run_job
 from fpdfp.declarative.settings import declare
 
 #: What is run, by name: default settings, and FPDFP with so many levels or with exact messages.

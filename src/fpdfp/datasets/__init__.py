@@ -1,8 +1,7 @@
 """Data: sets of rows, who holds them, graphs of their features."""
 
 from fpdfp.datasets import splits
-from fpdfp.datasets.graph import FeatureGraph, as_graph, plot_graph
-from fpdfp.datasets.graphical_lasso import feature_graph
+from fpdfp.datasets.graph import FeatureGraph, as_graph, feature_graph, plot_graph
 from fpdfp.datasets.loading import DataSet, load
 from fpdfp.datasets.moments import Moments
 

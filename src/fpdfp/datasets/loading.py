@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
-from collections.abc import Sequence
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +17,14 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
-from fpdfp.datasets import files, readers, registry, tables
-from fpdfp.datasets.registry import REGISTRY, Registered
+from fpdfp.datasets import readers, registry
+from fpdfp.datasets.registry import ENDINGS, REGISTRY, Registered, cache_folder
 from fpdfp.errors import ArgumentError, ArgumentTypeError, DataSetError
+
+#: The version of the cache: files of other versions are not read.
+FORMAT = 3
+#: Smaller files are not cached: reading them again takes no longer.
+SMALL = 1 << 16
 
 _FORMATS = {
     ".csv": "csv",
@@ -199,7 +209,7 @@ def _path(source: str | os.PathLike[str], directory: Any) -> Path:
 
 def _format(path: Path) -> str:
     """Return the format of a file, from its name or else its first bytes."""
-    found = _FORMATS.get(Path(files.without_ending(path.name)).suffix.lower())
+    found = _FORMATS.get(Path(_without_ending(path.name)).suffix.lower())
     if found is not None:
         return found
     with path.open("rb") as file:
@@ -212,7 +222,7 @@ def _refuse_options(source: Any, what: str, **options: Any) -> None:
             raise ValueError(f"{name}={value!r} does not apply: {source} is read as {what}")
 
 
-def _choice(target: str | None, site: str | None, drop: tuple[str, ...], categories: str) -> tables.Choice:
+def _choice(target: str | None, site: str | None, drop: tuple[str, ...], categories: str) -> readers.Choice:
     if target is None:
         raise ArgumentError("target", "must name the column of a table that becomes y, got None")
     if target == site:
@@ -220,7 +230,7 @@ def _choice(target: str | None, site: str | None, drop: tuple[str, ...], categor
     for name in (target, site):
         if name in drop:
             raise ArgumentError("drop", f"must not name {name!r}, which is the target or the site")
-    return tables.Choice(target, site, drop, categories)
+    return readers.Choice(target, site, drop, categories)
 
 
 def _sparse(X: Any, y: Array) -> dict[str, Array | None]:
@@ -245,14 +255,14 @@ def _load_registered(entry: Registered, path: Path) -> DataSet:
             X, y, sha256 = readers.read_libsvm(path, entry.features)
         except (DataSetError, ValueError):
             # that the file is another one matters more than what is wrong with it
-            registry.verify(entry, files.sha256(path), str(path))
+            registry.verify(entry, readers.sha256(path), str(path))
             raise
         registry.verify(entry, sha256, str(path))
         return _sparse(X, np.where(y == entry.positive, 1.0, -1.0))
 
     # with the checksum among the options, arrays in the cache were verified when they were read
     options = {"format": "registered", "sha256": entry.sha256, "features": entry.features, "positive": entry.positive}
-    return _data_set(entry.name, path, files.cached(path, options, read))
+    return _data_set(entry.name, path, _cached(path, options, read))
 
 
 def _from_libsvm(path: Path, n_features: int | None) -> DataSet:
@@ -260,23 +270,79 @@ def _from_libsvm(path: Path, n_features: int | None) -> DataSet:
         X, y, _ = readers.read_libsvm(path, n_features)
         return _sparse(X, y)
 
-    return _data_set(_name(path), path, files.cached(path, {"format": "libsvm", "n_features": n_features}, read))
+    return _data_set(_name(path), path, _cached(path, {"format": "libsvm", "n_features": n_features}, read))
 
 
-def _from_table(path: Path, form: str, choice: tables.Choice) -> DataSet:
+def _from_table(path: Path, form: str, choice: readers.Choice) -> DataSet:
     def read() -> dict[str, Array | None]:
         if form == "parquet":
             return readers.read_parquet(path, choice)
         return readers.read_csv(path, "," if form == "csv" else "\t", choice)
 
     options = {"format": form, **choice._asdict(), "drop": sorted(choice.drop)}
-    data = _data_set(_name(path), path, files.cached(path, options, read))
+    data = _data_set(_name(path), path, _cached(path, options, read))
     assert data.feature_names is not None
-    tables.warn_of_numbers(path, data.feature_names, data.X)
+    readers.warn_of_numbers(path, data.feature_names, data.X)
     return data
 
 
 def _name(path: Path) -> str:
     """Return a file's name without the endings of formats and compression."""
-    name = Path(files.without_ending(path.name))
+    name = Path(_without_ending(path.name))
     return name.stem if name.suffix.lower() in _FORMATS else name.name
+
+
+def _without_ending(name: str) -> str:
+    """Return a file's name without the ending of a compressed file."""
+    ending = next((ending for ending in ENDINGS if name.lower().endswith(ending)), "")
+    return name[: len(name) - len(ending)]
+
+
+def _cached(
+    path: Path, options: Mapping[str, Any], read: Callable[[], dict[str, Array | None]]
+) -> dict[str, Array | None]:
+    """Return the arrays of a file from the cache; if they are not there, read them and store them.
+
+    ``options`` are the settings of ``read`` that would give other arrays for the same file.
+    """
+    if path.stat().st_size < SMALL:
+        return read()
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20))
+    digest.update(json.dumps([FORMAT, options], sort_keys=True).encode())
+    stored = cache_folder() / "parsed" / f"{digest.hexdigest()}.npz"
+    arrays = _load_arrays(stored)
+    if arrays is None:
+        arrays = read()
+        _store_arrays(stored, {name: array for name, array in arrays.items() if array is not None})
+    return arrays
+
+
+def _load_arrays(stored: Path) -> dict[str, Array | None] | None:
+    """Return the arrays of a file of the cache; None if there is no such file or it is damaged."""
+    try:
+        with stored.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+            rows = [len(arrays[name]) for name in ("X", "y", "site") if name in arrays]
+            if "indptr" in arrays:
+                rows.append(len(arrays["indptr"]) - 1)
+            return dict(arrays) if "y" in arrays and len(rows) > 1 and len(set(rows)) == 1 else None
+    except (OSError, EOFError, KeyError, TypeError, ValueError, MemoryError, NotImplementedError, zipfile.BadZipFile):
+        return None
+
+
+def _store_arrays(stored: Path, arrays: dict[str, Array]) -> None:
+    """Write arrays beside their file and rename it, so that no reader sees half a file; do nothing if that fails."""
+    part = None
+    try:
+        stored.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=stored.parent)
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        Path(part).replace(stored)
+    except OSError:  # no such folder, no right to write, no room
+        pass
+    finally:
+        if part is not None:
+            with contextlib.suppress(OSError):
+                Path(part).unlink(missing_ok=True)

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fpdfp.datasets.files import ENDINGS, cache_folder, find, sha256
+from fpdfp.datasets.readers import sha256
 from fpdfp.errors import DataSetError
+
+#: The name endings of compressed files; whether a file is compressed is decided by its first bytes.
+ENDINGS = (".xz", ".bz2", ".gz")
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
 _ADULT = (
@@ -61,43 +64,42 @@ REGISTRY: dict[str, Registered] = {
     entry.name: entry
     for entry in (
         Registered(
-            name="a9a",
-            file="a9a",
-            url=f"{_LIBSVM}/a9a",
-            sha256="f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
-            rows=32_561,
-            features=123,
-            positive=1.0,
-            citation=_ADULT,
+            "a9a", "a9a", f"{_LIBSVM}/a9a", "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
+            rows=32_561, features=123, positive=1.0, citation=_ADULT,
         ),
         Registered(
-            name="a9a.t",
-            file="a9a.t",
-            url=f"{_LIBSVM}/a9a.t",
-            sha256="1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
-            rows=16_281,
-            features=123,
-            positive=1.0,
-            citation=_ADULT,
+            "a9a.t", "a9a.t", f"{_LIBSVM}/a9a.t", "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
+            rows=16_281, features=123, positive=1.0, citation=_ADULT,
         ),
         Registered(
-            name="covtype",
-            file="covtype.libsvm.binary.scale",
-            url=f"{_LIBSVM}/covtype.libsvm.binary.scale.bz2",
-            sha256="05de16391cecc69f170b1a235453e5183629c1b0e95a68d71938ebbcb05d3150",
-            rows=581_012,
-            features=54,
-            positive=2.0,
-            citation=_COVTYPE,
+            "covtype", "covtype.libsvm.binary.scale", f"{_LIBSVM}/covtype.libsvm.binary.scale.bz2",
+            "05de16391cecc69f170b1a235453e5183629c1b0e95a68d71938ebbcb05d3150",
+            rows=581_012, features=54, positive=2.0, citation=_COVTYPE,
         ),
     )
-}
+}  # fmt: skip
+
+
+def cache_folder() -> Path:
+    """Return the user's cache of this package; ``FPDFP_CACHE`` names another."""
+    chosen = os.environ.get("FPDFP_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("fpdfp"))
 
 
 def folders() -> list[Path]:
     """Return where registered sets are searched: the folder of ``FPDFP_DATA``, if set, and the user's cache."""
     chosen = os.environ.get("FPDFP_DATA")
     return [*([Path(chosen).expanduser()] if chosen else []), cache_folder()]
+
+
+def find(folder: Path, file: str) -> Path | None:
+    """Return the path of a file in a folder, plain or compressed; None if it is not there."""
+    places = (folder / (file + ending) for ending in ("", *ENDINGS))
+    return next((path for path in places if path.is_file()), None)
 
 
 def locate(entry: Registered, directory: Any, download: bool, progress: bool | None) -> Path:

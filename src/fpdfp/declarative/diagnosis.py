@@ -14,8 +14,7 @@ from typing import Any
 
 from fpdfp import __version__
 from fpdfp.ct.device import device_name, missing_gpu
-from fpdfp.datasets import files
-from fpdfp.datasets.registry import REGISTRY, folders
+from fpdfp.datasets.registry import REGISTRY, find, folders
 from fpdfp.declarative import pool
 
 REQUIRED = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "rich", "typer", "matplotlib", "pooch")
@@ -92,7 +91,7 @@ def _data() -> dict[str, Any]:
     places = folders()
     found = {}
     for name, entry in REGISTRY.items():
-        path = next(filter(None, (files.find(folder, entry.file) for folder in places)), None)
+        path = next(filter(None, (find(folder, entry.file) for folder in places)), None)
         found[name] = None if path is None else str(path)
     return {"folders": [str(folder) for folder in places], "sets": found}
 

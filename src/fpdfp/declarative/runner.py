@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import itertools
+import json
 import re
+import shutil
+import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import typer
 
 from fpdfp._settings import Document, SettingsError
+from fpdfp._typing import Array, IntArray
 from fpdfp.declarative import pool, results
-from fpdfp.declarative.build import build, check_fit, solve_options
-from fpdfp.declarative.jobs import Job, find_reference, group, list_jobs, run_together
-from fpdfp.declarative.settings import Case, check, read
-from fpdfp.engines.result import RESERVED
-from fpdfp.engines.traffic import Traffic
+from fpdfp.declarative.build import Built, build, check_fit, problem_key, solve_options
+from fpdfp.declarative.settings import Case, Settings, check, read
+from fpdfp.engines.result import COLUMNS, SENT, History
+from fpdfp.engines.traffic import Bits, Traffic
 from fpdfp.errors import AccuracyWarning, DivergenceWarning, RunFolderError, StepTooLargeWarning
-from fpdfp.runs import Recorder, SavedRun, load, writing
-from fpdfp.runs.recorder import now
-from fpdfp.runs.saved import relative_error
+from fpdfp.runs import Recorder, SavedRun, load
+from fpdfp.runs.folder import write_json
+from fpdfp.runs.recorder import describe_problem, describe_traffic, make_info, now, write_ended
+from fpdfp.selection import ManyResult, solve_many
 
 #: Runs that have ended so are not done again.
 DONE = ("finished", "converged", "stationary", "rounding", "stopped", "diverged")
@@ -53,6 +59,40 @@ ABOUT: dict[str, tuple[str, ...]] = {
 
 #: Those of them that are not a setting under another name, but follow from it.
 DERIVED = ("column", "problem", "strong_convexity")
+#: How runs end, by how their problems do.
+STATUS = {"converged": "converged", "stalled": "rounding", "unfinished": "finished"}
+MESSAGES = {
+    "converged": "no decrease beyond tol is expected",
+    "rounding": "the objective does not decrease any more",
+    "finished": "all rounds are done",
+    "interrupted": "stopped by the user",
+}
+
+
+class Job(NamedTuple):
+    """A run: what it is called in tables and reports, its settings, its seed, its folder, and that of the experiment.
+
+    ``changes`` are the values of the keys that are swept.
+    """
+
+    name: str
+    settings: Settings
+    seed: int
+    folder: Path
+    output: Path
+    changes: Mapping[str, Any]
+
+
+def list_jobs(cases: Iterable[Case], output: Path) -> list[Job]:
+    """Return all runs of an experiment: every setting with every seed."""
+    found = []
+    for case in cases:
+        run, title = case.settings["run"], case.label.replace(",", ", ") or case.settings["name"]
+        for seed in run["seeds"]:
+            name = f"{title}, seed {seed}" if len(run["seeds"]) > 1 else title
+            settings = {**case.settings, "run": {**run, "seeds": [seed]}}
+            found.append(Job(name, settings, seed, output / case.label / f"seed-{seed}", output, case.changes))
+    return found
 
 
 def is_done(job: Job) -> bool:
@@ -64,7 +104,7 @@ def is_done(job: Job) -> bool:
     with contextlib.suppress(SettingsError):
         # A setting that was not there when the run was written has its default.
         config = check(Document(job.folder / "config.toml", config, {}))
-    different = differences(config, job.settings)
+    different = results.differences(config, job.settings)
     old, new = different.get("run.rounds", (0, 0))
     longer = isinstance(old, int) and old < new
     if longer:
@@ -82,23 +122,6 @@ def is_done(job: Job) -> bool:
 def holds_results(output: Path) -> bool:
     """Whether there is a run in a folder already."""
     return output.is_dir() and next(output.rglob("run.json"), None) is not None
-
-
-def differences(first: Any, second: Any) -> dict[str, tuple[Any, Any]]:
-    """Return the dotted keys at which nested settings differ, with both values, None where there is none.
-
-    >>> differences({"run": {"rounds": 1, "tol": 0.0}}, {"run": {"rounds": 2, "tol": 0.0}})
-    {'run.rounds': (1, 2)}
-    """
-    found: dict[str, tuple[Any, Any]] = {}
-    for name in dict.fromkeys([*first, *second]):
-        one, other = first.get(name), second.get(name)
-        if isinstance(one, dict) or isinstance(other, dict):
-            inner = differences(one if isinstance(one, dict) else {}, other if isinstance(other, dict) else {})
-            found |= {f"{name}.{key}": values for key, values in inner.items()}
-        elif one != other:
-            found[name] = (one, other)
-    return found
 
 
 def run_job(job: Job, progress: bool | None, reference: float | None = None) -> dict[str, Any]:
@@ -121,25 +144,13 @@ def mark_interrupted(job: Job) -> None:
     saved = _load_saved(job.folder)
     if saved is not None and saved.info["status"] == "running":
         ended = {"status": "interrupted", "message": "stopped by the user", "ended": now()}
-        writing.write_json(job.folder / "run.json", saved.info | ended)
+        write_json(job.folder / "run.json", saved.info | ended)
 
 
 def line(job: Job) -> dict[str, Any]:
     """Return what a table says of a run."""
     saved = load(job.folder)
-    return {"folder": str(job.folder), "setting": job.changes, **summary(saved)}
-
-
-def summary(saved: SavedRun) -> dict[str, Any]:
-    """Return a run in numbers: how it ended, how near it came, what that cost, and its metrics at the end."""
-    info, history = saved.info, saved.history
-    error = relative_error(info["objective"], info.get("reference"))
-    certificate = info.get("certificate") or {}
-    metrics = {name: float(history[name][-1]) for name in history if name not in RESERVED and history.rows}
-    known = {name: info[name] for name in ("name", "seed", "status", "rounds", "objective")}
-    near = {"relative_error": error, "relative_gap": certificate.get("relative_gap")}
-    sent = {name: info[name] for name in Traffic().totals}
-    return {**known, **near, **metrics, **sent, "seconds": info["seconds"]}
+    return {"folder": str(job.folder), "setting": job.changes, **results.summary(saved)}
 
 
 def _load_saved(folder: Path) -> SavedRun | None:
@@ -149,6 +160,97 @@ def _load_saved(folder: Path) -> SavedRun | None:
         if (folder / "run.json").exists():
             raise
         return None
+
+
+def find_reference(job: Job) -> float:
+    """Return the minimum of a run's problem, found once for all runs that share it."""
+    digest = hashlib.sha256(problem_key(job.settings).encode()).hexdigest()[:16]
+    path = job.output / "references" / f"{digest}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return float(json.loads(path.read_text())["objective"])
+    began = time.perf_counter()
+    objective = build(job.settings).reference()
+    write_json(path, {"objective": objective, "seconds": time.perf_counter() - began})
+    return objective
+
+
+def group(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Return which runs are done at once: those with ``run.together`` that differ in the penalty alone."""
+    found: dict[str, list[Job]] = {}
+    for number, job in enumerate(jobs):
+        rest = {name: value for name, value in job.settings.items() if name != "penalty"}
+        key = json.dumps(rest, sort_keys=True) if job.settings["run"]["together"] else str(number)
+        found.setdefault(key, []).append(job)
+    return list(found.values())
+
+
+def run_together(jobs: Sequence[Job], progress: bool | None) -> None:
+    """Solve the problems of some runs at once, and write the folders of those that were begun.
+
+    Answers are kept until all have ended, so that an interrupted group goes on to the same bits.
+    """
+    ordered = sorted(jobs, key=lambda job: -float(job.settings["penalty"].get("weight", 0.0)))
+    built = [build(job.settings) for job in ordered]
+    run = ordered[0].settings["run"]
+    text = json.dumps([job.settings for job in ordered], sort_keys=True)
+    kept = ordered[0].output / "together" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    began = time.perf_counter()
+    found = solve_many(
+        [one.problem for one in built], tol=run["tol"], rounds=run["rounds"], progress=progress, checkpoint=kept
+    )
+    seconds = time.perf_counter() - began
+    interrupted = "unfinished" in found.status and found.rounds < run["rounds"]
+    ups, downs = (share(bits, found.evaluations) for bits in (found.bits_up, found.bits_down))
+    together = {
+        "runs": len(found.status), "rounds": found.rounds, "total_up": found.bits_up, "total_down": found.bits_down,
+        "seconds": seconds,
+    }  # fmt: skip
+    for place, (job, one) in enumerate(zip(ordered, built, strict=True)):
+        if not np.isfinite(found.objective[place]):
+            continue  # it was not begun
+        status = "interrupted" if interrupted else STATUS[found.status[place]]
+        traffic = Traffic({"rounds": Bits(int(ups[place]), int(downs[place]))})
+        known = {
+            "rounds": found.rounds, "planned_rounds": run["rounds"], "objective": float(found.objective[place]),
+            "seconds": seconds / len(jobs), "elapsed": seconds / len(jobs), "seed": job.seed, "kind": "linear",
+            "reference": find_reference(job) if run["reference"] else None,
+            "method": "many problems at once (fpdfp.solve_many)", "messages": ["fixed point, by the tolerance"],
+        }  # fmt: skip
+        info = make_info(
+            job.name, status=status, message=MESSAGES[status], **describe_traffic(traffic), **known,
+            **describe_problem(one.problem, one.model), estimated_gap=float(found.gap[place]), together=together,
+        )  # fmt: skip
+        history = _make_history(one, found, place, traffic, seconds / len(jobs))
+        write_ended(job.folder, info, history, found.x[place], job.settings, one.model, form=run["history"], best=True)
+    if not np.isfinite(found.objective).any():
+        raise KeyboardInterrupt
+    if found.converged:
+        shutil.rmtree(kept)
+
+
+def share(bits: int, evaluations: IntArray) -> IntArray:
+    """Divide the bits of all runs by how often each was asked about, to whole numbers that add up.
+
+    >>> share(10, np.array([1, 1, 2]))
+    array([2, 3, 5])
+    """
+    ends: Array = np.cumsum(np.maximum(evaluations, 1))
+    shares: IntArray = np.diff([0, *(bits * int(end) // int(ends[-1]) for end in ends)])
+    return shares
+
+
+def _make_history(built: Built, found: ManyResult, place: int, traffic: Traffic, seconds: float) -> History:
+    """Return the table of a run: its start, at zero, and its end."""
+    history, x = History(), found.x[place]
+    for round_, point, objective, sent in (
+        (0, np.zeros_like(x), built.problem.objective(np.zeros_like(x)), False),
+        (found.rounds, x, float(found.objective[place]), True),
+    ):
+        row: dict[str, Any] = dict.fromkeys(COLUMNS, 0) | {"round": round_, "objective": objective, "step": 1.0}
+        if sent:
+            row |= {name: value for name, value in traffic.totals.items() if name in SENT} | {"seconds": seconds}
+        history.append(row | {name: measure(point) for name, measure in built.metrics.items()})
+    return history
 
 
 class Outcome(NamedTuple):

@@ -16,8 +16,7 @@ from fpdfp._warn import warn
 from fpdfp.errors import ArgumentError, StorageError
 from fpdfp.inference.covariances import Kind
 from fpdfp.problem import Problem
-from fpdfp.runs.finished import write_result
-from fpdfp.runs.model import linear_model
+from fpdfp.runs.recorder import linear_model, write_result
 
 
 class Reporting:

@@ -19,8 +19,7 @@ from fpdfp.federation.link import Link, Usage
 from fpdfp.federation.questions import ModelSpec, Question, SchemaQuestion, dump, read_answer, write
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
-from fpdfp.runs.model import linear_model
-from fpdfp.runs.recorder import Recorder
+from fpdfp.runs.recorder import Recorder, linear_model
 
 if TYPE_CHECKING:
     from fpdfp.federation.schema import Schemas

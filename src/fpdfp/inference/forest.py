@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from fpdfp import _checks
 from fpdfp.errors import ArgumentTypeError
@@ -34,42 +35,60 @@ def forest_plot(found: Heterogeneity, path: str | os.PathLike[str] | None = None
     >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
     ['east', 'north', 'south', 'fixed effect', 'random effects']
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     if not isinstance(found, Heterogeneity):
         raise ArgumentTypeError("found", f"must be a Heterogeneity, got {_checks.kind(found)}")
-    rows = found._rows()
-    figure = Figure(figsize=(7.0, 1.4 + 0.32 * len(rows)), layout="constrained")
-    axes = figure.add_subplot()
+    rows = [
+        Row(name, estimate, lower, upper, None if math.isnan(weight) else 20.0 + 180.0 * weight)
+        for name, estimate, lower, upper, weight in found._rows()
+    ]
+    figure, axes = draw_forest(rows)
     if found.exponentiate:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    texts = []
-    for place, (_, estimate, lower, upper, weight) in enumerate(rows):
-        texts.append(f"{estimate:.3g} ({lower:.3g} to {upper:.3g})")
-        if math.isnan(weight):
-            axes.fill([lower, estimate, upper, estimate], [place, place - 0.25, place, place + 0.25], color=DARK)
-            continue
-        axes.plot([lower, upper], [place, place], color=BLUE, linewidth=1.2)
-        axes.scatter([estimate], [place], s=20.0 + 180.0 * weight, marker="s", color=BLUE, zorder=3)
     axes.axvline(1.0 if found.exponentiate else 0.0, color="#808080", linewidth=0.8)
     axes.axhline(len(found.sites) - 0.5, color="#C0C0C0", linewidth=0.6)
-    axes.set_yticks(range(len(rows)), [row[0] for row in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_xlabel(f"exp({found.name})" if found.exponentiate else found.name)
     axes.set_title(found.words(), fontsize="small", loc="left")
-    right = axes.secondary_yaxis("right")
-    right.set_yticks(range(len(rows)), texts)
-    right.tick_params(length=0)
-    right.spines["right"].set_visible(False)
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
+
+
+class Row(NamedTuple):
+    """A row of a forest plot: a square of this size for a site, a diamond where the size is None."""
+
+    name: str
+    estimate: float
+    lower: float
+    upper: float
+    size: float | None
+
+
+def draw_forest(rows: Sequence[Row]) -> tuple[Any, Any]:
+    """Return a figure and its axes, with names on the left and numbers on the right."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 1.4 + 0.32 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    for place, (_, estimate, lower, upper, size) in enumerate(rows):
+        if size is None:
+            axes.fill([lower, estimate, upper, estimate], [place, place - 0.25, place, place + 0.25], color=DARK)
+            continue
+        axes.plot([lower, upper], [place, place], color=BLUE, linewidth=1.2)
+        axes.scatter([estimate], [place], s=size, marker="s", color=BLUE, zorder=3)
+    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(range(len(rows)), [f"{row.estimate:.3g} ({row.lower:.3g} to {row.upper:.3g})" for row in rows])
+    right.tick_params(length=0)
+    right.spines["right"].set_visible(False)
+    return figure, axes
 
 
 def forest_svg(found: Heterogeneity) -> str:

@@ -6,9 +6,9 @@ from fpdfp._lazy import attach
 
 if TYPE_CHECKING:
     from fpdfp.report import live
-    from fpdfp.report.quality import ssim
+    from fpdfp.report.pictures import ssim
     from fpdfp.report.writing import write
 
 __all__ = ["live", "ssim", "write"]
 
-__getattr__ = attach(__name__, {"": "live", "quality": "ssim", "writing": "write"})
+__getattr__ = attach(__name__, {"": "live", "pictures": "ssim", "writing": "write"})

@@ -16,8 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from fpdfp import _checks
-from fpdfp.report.html import page, policy
-from fpdfp.report.reader import Reader, strict_json
+from fpdfp.report.writing import Reader, page, policy, strict_json
 
 #: Seconds after which a silent connection is closed.
 PATIENCE = 30.0

@@ -1,8 +1,6 @@
 """Runs on disk: one folder each, written during the run, read back with ``load``."""
 
-from fpdfp.runs.finished import write_result
-from fpdfp.runs.model import linear_model
-from fpdfp.runs.recorder import Recorder
-from fpdfp.runs.saved import Best, SavedRun, find, load
+from fpdfp.runs.folder import Best, SavedRun, find, load
+from fpdfp.runs.recorder import Recorder, linear_model, write_result
 
 __all__ = ["Best", "Recorder", "SavedRun", "find", "linear_model", "load", "write_result"]

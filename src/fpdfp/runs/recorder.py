@@ -1,4 +1,4 @@
-"""Writing the folder of a run during the run."""
+"""Recording runs in folders: during the run, or when it has ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import importlib.metadata
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,23 @@ from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._sections import FILES
 from fpdfp.ct.losses import ProjectionLosses
+from fpdfp.datasets.graph import FeatureGraph
 from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.engines.loop import Observer
-from fpdfp.engines.result import Result
+from fpdfp.engines.result import History, Result
 from fpdfp.engines.run import Run
 from fpdfp.engines.solve import solve
 from fpdfp.engines.traffic import Traffic
+from fpdfp.losses import Logistic, Softmax
 from fpdfp.losses.linear import LinearModel
 from fpdfp.methods.base import Method
 from fpdfp.pooled.solver import Minimum
 from fpdfp.problem import Certificate, Problem
-from fpdfp.runs import clients, toml, writing
-from fpdfp.runs.model import linear_model
-from fpdfp.runs.saved import Best, load
+from fpdfp.runs import toml
+from fpdfp.runs.folder import FORMAT, Best, arrow, load, write_arrays, write_file, write_history, write_json
 
-FORMAT = 1
+#: So many clients are described one by one.
+MOST_CLIENTS = 1000
 #: Writing the best x may take this share of the time; for small x that is no limit.
 SHARE = 0.05
 
@@ -100,7 +102,7 @@ class Recorder(Observer):
             self.reference = _checks.real("reference", self.reference)
         self.form = _checks.choice("history", history, ("csv", "parquet"))
         if self.form == "parquet":
-            writing.arrow()
+            arrow()
         self.model = None if model is None else dict(model)
         if model is None and isinstance(problem.losses, LinearModel):
             named = problem.losses.feature_names
@@ -141,39 +143,33 @@ class Recorder(Observer):
     def started(self, run: Run, rounds: int) -> None:
         goes_on = run.history.rows > 0
         self._clear(goes_on)
-        self._before, self._began = self._find_elapsed() if goes_on else 0.0, time.monotonic()
-        self._visited = (self._find("sites") if goes_on else None) or []
-        self._info = {
-            "format": FORMAT,
-            "name": self.name,
-            "created": self._find_created() if goes_on else now(),
-            "ended": None,
-            "status": "running",
-            "message": "",
-            "rounds": run.round,
-            "planned_rounds": rounds,
-            "objective": None,
+        known = self._read_info() if goes_on else {}
+        elapsed = known.get("elapsed")
+        self._before, self._began = float(elapsed) if isinstance(elapsed, int | float) else 0.0, time.monotonic()
+        self._visited = known.get("sites") or []
+        self._info = make_info(
+            self.name,
+            created=str(known.get("created") or now()),
+            status="running",
+            rounds=run.round,
+            planned_rounds=rounds,
             **describe_traffic(run.traffic),
-            "seconds": run.seconds,
-            "elapsed": self._before,
-            "sites": add_visits(self._visited, run.sites()),
-            "seed": run.seed,
-            "reference": self.reference,
-            "certificate": None,
-            "method": run.algorithm.summary,
-            "messages": list(run.compression),
-            "versions": versions(),
-            "kind": self._kind,
-            "problem": fingerprint(self.problem),
-            "clients": clients.describe_clients(self.problem, None if self.model is None else self.model["classes"]),
-            "clients_in_all": self.problem.n_clients,
-        }
+            seconds=run.seconds,
+            elapsed=self._before,
+            sites=add_visits(self._visited, run.sites()),
+            seed=run.seed,
+            reference=self.reference,
+            method=run.algorithm.summary,
+            messages=list(run.compression),
+            kind=self._kind,
+            **describe_problem(self.problem, self.model),
+        )
         config = self._describe(run, rounds) if self.config is None else self.config
-        writing.write(self.folder / "config.toml", toml.dumps(config).encode())
+        write_file(self.folder / "config.toml", toml.dumps(config).encode())
         if self.model is not None:
-            writing.write_json(self.folder / "model.json", self.model)
+            write_json(self.folder / "model.json", self.model)
         if self.truth is not None:
-            writing.write_arrays(self.folder / "truth.npz", {"volume": self.truth, "voxel": self.voxel})
+            write_arrays(self.folder / "truth.npz", {"volume": self.truth, "voxel": self.voxel})
         self._write(run)
 
     def evaluated(self, run: Run) -> None:
@@ -187,11 +183,11 @@ class Recorder(Observer):
 
     def saved(self, run: Run) -> None:
         self._write_best()
-        writing.write_arrays(self.folder / "final.npz", {"x": run.x})
+        write_arrays(self.folder / "final.npz", {"x": run.x})
 
     def finished(self, run: Run, result: Result) -> None:
         self._write_best()
-        writing.write_arrays(self.folder / "final.npz", {"x": result.x, "v": result.v}, flush=True)
+        write_arrays(self.folder / "final.npz", {"x": result.x, "v": result.v}, flush=True)
         self._info |= {
             "objective": result.objective,
             "certificate": describe_certificate(result.certificate),
@@ -211,16 +207,16 @@ class Recorder(Observer):
 
     def _end(self, run: Run, status: str, message: str) -> None:
         self._info |= {"ended": now(), "status": status, "message": message, **self._measure(run)}
-        writing.write_history(self.folder, run.history, self.form, flush=True)
-        writing.write_json(self.folder / "run.json", self._info, flush=True)
+        write_history(self.folder, run.history, self.form, flush=True)
+        write_json(self.folder / "run.json", self._info, flush=True)
 
     def _write(self, run: Run) -> None:
         """Bring the table and what is known of the run up to date."""
         if run.history.rows:
             self._info["objective"] = run.history.last()["objective"]
         self._info |= {"rounds": run.round, **describe_traffic(run.traffic), **self._measure(run)}
-        writing.write_history(self.folder, run.history, self.form)
-        writing.write_json(self.folder / "run.json", self._info)
+        write_history(self.folder, run.history, self.form)
+        write_json(self.folder / "run.json", self._info)
 
     def _measure(self, run: Run) -> dict[str, Any]:
         """Return the time of the rounds, the time by the clock (evaluations and waiting too), and each site's part."""
@@ -231,7 +227,7 @@ class Recorder(Observer):
         if self._best is None or self._best_written:
             return
         began = time.monotonic()
-        writing.write_arrays(self.folder / "best.npz", self._best._asdict())
+        write_arrays(self.folder / "best.npz", self._best._asdict())
         self._best_written = True
         ended = time.monotonic()
         self._next_best = ended + (ended - began) / SHARE
@@ -248,20 +244,12 @@ class Recorder(Observer):
         for file in [*map(self.folder.joinpath, stale), *self.folder.glob(".*.tmp")]:
             file.unlink(missing_ok=True)
 
-    def _find_created(self) -> str:
-        """When the run began first."""
-        return str(self._find("created") or now())
-
-    def _find_elapsed(self) -> float:
-        """The time that the run has taken before it was resumed."""
-        found = self._find("elapsed")
-        return float(found) if isinstance(found, int | float) else 0.0
-
-    def _find(self, name: str) -> Any:
-        """What the folder says of a run that goes on."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return json.loads((self.folder / "run.json").read_text())[name]
-        return None
+    def _read_info(self) -> dict[str, Any]:
+        """Return what the folder says of a run that goes on; nothing where it cannot be read."""
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads((self.folder / "run.json").read_text())
+            return found if isinstance(found, dict) else {}
+        return {}
 
     @property
     def _kind(self) -> str:
@@ -282,6 +270,186 @@ class Recorder(Observer):
                 "sampling": run.options.sampling, "drop_out": run.drop_out,
             },
         }  # fmt: skip
+
+
+def write_result(
+    folder: str | Path,
+    result: Result,
+    *,
+    name: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    x: Any = None,
+    clients: Mapping[str, int] | None = None,
+    seed: int | None = None,
+) -> Path:
+    """Write the folder of a run that has ended, for reports; :class:`Recorder` writes one during a run.
+
+    There is no checkpoint in it to resume from.
+
+    Parameters
+    ----------
+    folder
+        The folder; one that already holds a run is refused.
+    result
+        What the run returned.
+    name, config, model
+        As of :class:`Recorder`.
+    x
+        The coefficients that the model names; by default those of the result.
+    clients
+        The samples of each client by name.
+    seed
+        The seed of the run.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [1.0, 1.0, 0.0, 0.0], clients=[0, 0, 1, 1], l2=0.1)
+    >>> result = fpdfp.solve(fpdfp.Problem(losses, fpdfp.penalties.L1(0.1)), rounds=10)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fpdfp.runs.load(write_result(f"{folder}/run", result, name="small"))
+    SavedRun('small': finished, 10 rounds)
+    """
+    path = Path(folder)
+    if (path / "run.json").exists():
+        raise FileExistsError(f"{path} already holds a run; give another folder")
+    title = path.resolve().name if name is None else str(name)
+    method = "" if result.algorithm is None else result.algorithm.summary
+    history, samples = result.history, dict(clients or {})
+    rows = sum(samples.values()) or 1
+    info = make_info(
+        title,
+        status=result.status,
+        message=result.message,
+        rounds=result.rounds,
+        objective=result.objective,
+        **describe_traffic(result.traffic),
+        seconds=float(history["seconds"][-1]) if history.rows else None,
+        seed=seed,
+        certificate=describe_certificate(result.certificate),
+        method=method,
+        messages=list(result.compression),
+        kind="other" if model is None else "linear",
+        clients=[{"name": one, "samples": count, "share": count / rows} for one, count in samples.items()],
+        clients_in_all=len(samples),
+    )
+    write_ended(path, info, history, result.x if x is None else x, config or {"name": title, "method": method}, model)
+    return path
+
+
+def write_ended(
+    folder: Path, info: Mapping[str, Any], history: History, x: Any, config: Mapping[str, Any],
+    model: Mapping[str, Any] | None, *, form: str = "csv", best: bool = False,
+) -> None:  # fmt: skip
+    """Write the folder of a run that has ended, ``run.json`` last; with ``best`` the last x is the best as well."""
+    write_file(folder / "config.toml", toml.dumps(config).encode())
+    if model is not None:
+        write_json(folder / "model.json", model)
+    write_arrays(folder / "final.npz", {"x": x}, flush=True)
+    if best:
+        write_arrays(folder / "best.npz", {"x": x, "round": info["rounds"], "objective": info["objective"]})
+    write_history(folder, history, form, flush=True)
+    write_json(folder / "run.json", {**info, "ended": now()}, flush=True)
+
+
+def linear_model(
+    features: Sequence[str],
+    *,
+    intercept: int | None = None,
+    graph: FeatureGraph | None = None,
+    classes: Any = None,
+    standardized: bool | None = None,
+) -> dict[str, Any]:
+    """Describe a linear model for a :class:`Recorder`.
+
+    Parameters
+    ----------
+    features
+        The names of all columns, the intercept's among them.
+    intercept
+        The number of the column of ones, or None.
+    graph
+        The graph of features, or None. It may have fewer features than there are columns.
+    classes
+        The names of the classes in their order; for logistic losses that of −1, then that of 1.
+    standardized
+        Whether coefficients are per standard deviation of their features, or per unit; None if unknown.
+
+    Examples
+    --------
+    >>> import fpdfp
+    >>> graph = fpdfp.datasets.as_graph([(0, 1, 0.5)], 2)
+    >>> described = linear_model(["age", "weight", "one"], intercept=2, graph=graph)
+    >>> described["features"], described["edges"]
+    (['age', 'weight', 'one'], [[0, 1, 0.5]])
+    """
+    edges = []
+    if graph is not None:
+        upper, _ = graph.signed_edges()
+        edges = [[int(i), int(j), float(weight)] for i, j, weight in zip(upper.row, upper.col, upper.data, strict=True)]
+    return {
+        "features": [str(name) for name in features],
+        "intercept": intercept,
+        "edges": edges,
+        "classes": None if classes is None else [str(name) for name in classes],
+        "standardized": standardized,
+    }
+
+
+def make_info(name: str, **known: Any) -> dict[str, Any]:
+    """Return what ``run.json`` holds: what is known of a run, and what stands for the rest."""
+    return {
+        "format": FORMAT,
+        "name": name,
+        "created": now(),
+        "ended": None,
+        "status": "",
+        "message": "",
+        "rounds": 0,
+        "planned_rounds": None,
+        "objective": None,
+        **describe_traffic(Traffic()),
+        "seconds": None,
+        "elapsed": None,
+        "sites": [],
+        "seed": None,
+        "reference": None,
+        "certificate": None,
+        "method": "",
+        "messages": [],
+        "versions": versions(),
+        "kind": "other",
+        "problem": None,
+        "clients": [],
+        "clients_in_all": 0,
+        **known,
+    }
+
+
+def describe_problem(problem: Problem, model: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what tells the problem from others, and name, samples, weight and labels of the first clients."""
+    losses, classes = problem.losses, None if model is None else model["classes"]
+    count = min(problem.n_clients, MOST_CLIENTS)
+    names = np.asarray(getattr(losses, "client_names", np.arange(count)))
+    clients: list[dict[str, Any]] = [
+        {"name": str(names[i]), "samples": int(losses.sizes[i]), "share": float(problem.weights[i])}
+        for i in range(count)
+    ]
+    if isinstance(losses, Logistic | Softmax):
+        for i, client in enumerate(clients):
+            client["labels"] = _labels(losses.targets_of(i), classes, binary=isinstance(losses, Logistic))
+    return {"problem": fingerprint(problem), "clients": clients, "clients_in_all": problem.n_clients}
+
+
+def _labels(targets: Any, classes: list[str] | None, *, binary: bool) -> dict[str, int]:
+    found, counts = np.unique(targets, return_counts=True)
+    names = []
+    for value in found.tolist():
+        number = int(value > 0) if binary else int(value)
+        names.append(f"{value:g}" if classes is None else classes[number])
+    return dict(zip(names, counts.tolist(), strict=True))
 
 
 def now() -> str:

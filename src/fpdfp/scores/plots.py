@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fpdfp import _checks
 from fpdfp.errors import ArgumentError
+from fpdfp.inference.forest import Row, draw_forest
 
 if TYPE_CHECKING:
     from fpdfp.scores.evaluation import Evaluation
@@ -73,38 +74,24 @@ def plot_sites(evaluation: Evaluation, measure: str, path: str | os.PathLike[str
     path
         A file for the picture, whose ending sets the format; None saves nothing.
     """
-    from matplotlib.figure import Figure
-
     _checks.choice("measure", measure, tuple(evaluation.overall))
     found = {name: one[measure] for name, one in evaluation.by_site.items() if measure in one}
-    lines = [(name, one) for name, one in found.items() if math.isfinite(one.value)]
+    lines = {name: one for name, one in found.items() if math.isfinite(one.value)}
     most = max(evaluation.rows.values())
-    figure = Figure(figsize=(7.0, 1.4 + 0.32 * (len(lines) + 1)), layout="constrained")
-    axes = figure.add_subplot()
-    texts = []
-    for place, (name, one) in enumerate([*lines, ("all sites", evaluation.overall[measure])]):
-        limits = (one.value, one.value) if math.isnan(one.lower) else (one.lower, one.upper)
-        texts.append(f"{one.value:.3g} ({limits[0]:.3g} to {limits[1]:.3g})")
-        if place == len(lines):
-            diamond = [limits[0], one.value, limits[1], one.value]
-            axes.fill(diamond, [place, place - 0.25, place, place + 0.25], color=DARK)
-            continue
-        axes.plot(limits, [place, place], color=BLUE, linewidth=1.2)
-        size = 20.0 + 100.0 * evaluation.rows[name] / most
-        axes.scatter([one.value], [place], s=size, marker="s", color=BLUE, zorder=3)
+    rows = [
+        Row(name, one.value, *_limits(one), 20.0 + 100.0 * evaluation.rows[name] / most) for name, one in lines.items()
+    ]
+    overall = evaluation.overall[measure]
+    figure, axes = draw_forest([*rows, Row("all sites", overall.value, *_limits(overall), None)])
     ideal = {"auc": 0.5, "concordance": 0.5, "calibration slope": 1.0, "calibration intercept": 0.0}.get(measure)
     if ideal is not None:
         axes.axvline(ideal, color=GREY, linewidth=0.8)
-    axes.set_yticks(range(len(lines) + 1), [*(name for name, _ in lines), "all sites"])
-    axes.set_ylim(len(lines) + 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_xlabel(measure)
-    right = axes.secondary_yaxis("right")
-    right.set_yticks(range(len(texts)), texts)
-    right.tick_params(length=0)
-    right.spines["right"].set_visible(False)
     return _save(figure, path)
+
+
+def _limits(one: Any) -> tuple[float, float]:
+    return (one.value, one.value) if math.isnan(one.lower) else (one.lower, one.upper)
 
 
 def _square(x: str, y: str) -> tuple[Any, Any]:

@@ -1,23 +1,75 @@
-"""Reading the folders of runs."""
+"""The folder of a run: the files in it, how they are written and how they are read.
+
+Files are complete at any moment: they are written beside the old ones and renamed over them.
+"""
 
 from __future__ import annotations
 
 import csv
 import functools
+import io
 import json
 import re
 import tomllib
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp._array import to_host
+from fpdfp._sections import plain
 from fpdfp._typing import Array
+from fpdfp.engines import files
+from fpdfp.engines.checkpoint import to_archive
 from fpdfp.engines.result import INTEGERS, History
-from fpdfp.errors import RunFolderError
-from fpdfp.runs import writing
+from fpdfp.errors import RunFolderError, StorageError
+
+#: The version of the format, in ``run.json``.
+FORMAT = 1
+
+
+def write_file(path: Path, contents: bytes, *, flush: bool = False) -> None:
+    """Write a file so that readers see the old one or the new one; with ``flush`` a power cut does as well."""
+    try:
+        files.write_whole(path, contents, flush=flush)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"{path} could not be written ({reason}); the old files are intact") from error
+
+
+def write_json(path: Path, value: Any, *, flush: bool = False) -> None:
+    """Write strict JSON: what is not a finite number becomes null."""
+    text = json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False)
+    write_file(path, (text + "\n").encode(), flush=flush)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any], *, flush: bool = False) -> None:
+    """Write an ``.npz`` archive."""
+    plain = {name: np.asarray(to_host(array)) for name, array in arrays.items()}
+    write_file(path, to_archive(plain), flush=flush)
+
+
+def write_history(folder: Path, history: History, form: str, *, flush: bool = False) -> None:
+    """Write the table of a run, as CSV or as Parquet."""
+    if form == "csv":
+        write_file(folder / "history.csv", history.as_csv().encode(), flush=flush)
+        return
+    pyarrow, parquet = arrow()
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.table({name: history[name] for name in history}), buffer)
+    write_file(folder / "history.parquet", buffer.getvalue(), flush=flush)
+
+
+def arrow() -> tuple[Any, Any]:
+    """Return pyarrow and its Parquet module; raise an error that says how to install them."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError("Parquet files need pyarrow: pip install 'fpdfp[parquet]'") from None
+    return pyarrow, pyarrow.parquet
 
 
 class Best(NamedTuple):
@@ -161,8 +213,8 @@ def load(path: str | Path) -> SavedRun:
         raise RunFolderError(f"{folder} is not the folder of a run: it has no run.json") from None
     except (ValueError, OSError) as error:
         raise _damage_error(file, error) from error
-    if not isinstance(info, dict) or info.get("format") != 1:
-        raise RunFolderError(f"{file} has another format than this version writes, 1")
+    if not isinstance(info, dict) or info.get("format") != FORMAT:
+        raise RunFolderError(f"{file} has another format than this version writes, {FORMAT}")
     return SavedRun(folder, info)
 
 
@@ -230,9 +282,5 @@ def _from_csv(path: Path) -> History:
 
 
 def _from_parquet(path: Path) -> History:
-    _, parquet = writing.arrow()
-    return History({name: column.to_pylist() for name, column in _columns(parquet.read_table(path))})
-
-
-def _columns(table: Any) -> Iterable[tuple[str, Any]]:
-    return zip(table.column_names, table.columns, strict=True)
+    _, parquet = arrow()
+    return History(parquet.read_table(path).to_pydict())
