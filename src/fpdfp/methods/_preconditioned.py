@@ -107,8 +107,6 @@ class PreconditionedMethod(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dual_steps is not None:
-            object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
         given = self.preconditioner
         if isinstance(given, str):
             _checks.choice("preconditioner", given, exchange.KINDS)

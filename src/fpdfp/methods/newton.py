@@ -11,8 +11,7 @@ from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import Compose, LinOp
-from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Traits, Update
 from fpdfp.precondition import Whitening
 from fpdfp.precondition.agreement import Agreement, Clients
 from fpdfp.precondition.base import full, lower
@@ -147,7 +146,6 @@ class NewtonPDFP(Method):
         constant_step=True,
         reference="Safaryan et al. 2022",
     )
-    batch_size: ClassVar[None] = None  # type: ignore[misc]
 
     dual_steps: int = 1000
     hessian_step: float | None = None

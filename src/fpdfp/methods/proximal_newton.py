@@ -8,11 +8,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks, steps
+from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
-from fpdfp.methods.base import Algorithm, Facts, Method, TracksObjective, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods.base import Algorithm, Facts, Method, TracksObjective, Traits, Update
 from fpdfp.precondition.base import full, lower
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.quadratic.solve import minimise
@@ -131,16 +130,10 @@ class ProximalNewton(Method):
         constant_step=True,
         reference="Lee et al. 2014",
     )
-    batch_size: ClassVar[None] = None  # type: ignore[misc]
 
     dual_steps: int = 10_000
     begin: bool = True
     step: steps.Step = dataclasses.field(default=1.0, repr=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.integer("dual_steps", self.dual_steps, at_least=1)
-        _checks.flag("begin", self.begin)
 
     def check(self, model: Model) -> None:
         super().check(model)

@@ -11,12 +11,8 @@ import numpy as np
 from fpdfp import steps
 from fpdfp._array import norms, to_host
 from fpdfp._typing import Array
-from fpdfp.methods._forms import Primal
-from fpdfp.methods._local_solve import constant_momentum
-from fpdfp.methods._memory import start_sums
-from fpdfp.methods._parameters import MAX_LOCAL_STEPS
-from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import Primal, PrimalAlgorithm, constant_momentum, start_sums
+from fpdfp.methods.base import MAX_LOCAL_STEPS, Facts, Method, Remembering, Traits, Update
 from fpdfp.problem import LocalLosses
 from fpdfp.quadratic.solve import minimise, needs_inner
 from fpdfp.quadratic.statement import Distance, InnerSolve, Work
@@ -117,7 +113,6 @@ class RandProx(Method):
         constant_step=True,
         reference="Condat and Richtárik 2023; Grudzień, Malinovsky and Richtárik 2023",
     )
-    batch_size: ClassVar[None] = None  # type: ignore[misc]
 
     step: steps.Step = "auto"
     local_steps: int | None = None
@@ -165,7 +160,7 @@ class RandProx(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class RandProxAlgorithm(Remembering, Algorithm):
+class RandProxAlgorithm(Remembering, PrimalAlgorithm):
     """Local solves with control variates, and the prox of g∘B on the server.
 
     Attributes
@@ -210,9 +205,6 @@ class RandProxAlgorithm(Remembering, Algorithm):
 
     def init_memory(self, n_clients: int) -> RandProxMemory:
         return RandProxMemory(start_sums(self.model, n_clients))
-
-    def broadcast(self, state: RandProxState) -> Primal:
-        return Primal(state.x)
 
     def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         """Accelerated gradient steps with the constant momentum of a strongly convex problem, until they suffice."""

@@ -9,11 +9,8 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.methods._memory import Summing, start_sums
-from fpdfp.methods._parameters import largest_local_step
-from fpdfp.methods._smooth import SmoothAlgorithm, SmoothMethod
-from fpdfp.methods.base import Facts, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import SmoothAlgorithm, SmoothMethod, Summing, largest_local_step, start_sums
+from fpdfp.methods.base import Facts, Traits, Update
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
@@ -63,15 +60,10 @@ class Scaffold(SmoothMethod):
     ----------
     step
         γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``, which falls with mini-batches.
-    local_steps
-        τ.
-    batch_size
-        The size of the mini-batches; None uses all samples.
     server_step
         η.
-    penalty
-        What to do with a penalty: ``"refuse"`` it, add a ``"subgradient"`` of g∘B to every gradient, or ``"ignore"``
-        it and minimise f.
+    local_steps, batch_size, penalty
+        As for :class:`FedAvg`.
 
     References
     ----------
@@ -118,13 +110,7 @@ class Scaffold(SmoothMethod):
 
 @dataclasses.dataclass(frozen=True)
 class ScaffoldAlgorithm(Summing, SmoothAlgorithm):
-    """Algorithm 1 of Karimireddy et al. with option II.
-
-    Attributes
-    ----------
-    n_clients
-        N.
-    """
+    """Algorithm 1 of Karimireddy et al. with option II; ``n_clients`` is N."""
 
     double: ClassVar[tuple[str, ...]] = ("control",)
     shared_memory: ClassVar[tuple[str, ...]] = ("control",)
@@ -154,6 +140,3 @@ class ScaffoldAlgorithm(Summing, SmoothAlgorithm):
     def server_update(self, state: ScaffoldState, mean: ScaffoldReply, k: int, count: int) -> ScaffoldState:
         x = state.x + self.method.server_step * mean.x
         return ScaffoldState(x, state.control + count / self.n_clients * mean.control)
-
-    def solution(self, state: ScaffoldState) -> tuple[Array, Array | None]:
-        return state.x, None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from fpdfp import methods
-from fpdfp.methods.base import Method
-from fpdfp.methods.traits import Traits
+from fpdfp.methods.base import Method, Traits
 
 #: The order of the page: the paper's own, those for f alone, those for f + g, the centralised ones.
 ORDER: tuple[type[Method], ...] = (
