@@ -39,6 +39,17 @@ class Gradient(NamedTuple):
     gradient: Array
 
 
+class ServerSolves(Algorithm):
+    """The server solves a problem in every round; its state counts the steps in ``work``."""
+
+    @property
+    def has_inner_solve(self) -> bool:
+        return True
+
+    def server_work(self, state: Any) -> Work:
+        return Work(int(state.work[0]))
+
+
 class PrimalAlgorithm(Algorithm):
     """The server sends x, clients send changes of it, and the server adds their mean."""
 

@@ -6,6 +6,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from fpdfp import _checks, steps
@@ -156,34 +157,22 @@ class Facts(NamedTuple):
     agreement: Agreement
 
 
-def _integer(name: str, value: Any) -> int:
-    return _checks.integer(name, value, at_least=1)
-
-
-def _positive(name: str, value: Any) -> float:
-    return _checks.real(name, value, positive=True)
-
-
-def _not_negative(name: str, value: Any) -> float:
-    return _checks.real(name, value, at_least=0.0)
-
-
-def _inner(name: str, value: Any) -> Any:
+def _check_inner(name: str, value: Any) -> Any:
     check_inner(value)
     return value
 
 
 #: How hyper-parameters are checked that have the same meaning in every method.
 CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "batch_size": lambda name, value: _checks.integer(name, value, at_least=1, at_most=2**62),
-    "local_steps": lambda name, value: _checks.integer(name, value, at_least=1, at_most=MAX_LOCAL_STEPS),
-    "dual_steps": _integer,
-    "epoch": _integer,
-    "lam": _positive,
-    "sigma": _positive,
-    "server_step": _positive,
-    "rho": _not_negative,
-    "strong_convexity": _not_negative,
+    "batch_size": partial(_checks.integer, at_least=1, at_most=2**62),
+    "local_steps": partial(_checks.integer, at_least=1, at_most=MAX_LOCAL_STEPS),
+    "dual_steps": partial(_checks.integer, at_least=1),
+    "epoch": partial(_checks.integer, at_least=1),
+    "lam": partial(_checks.real, positive=True),
+    "sigma": partial(_checks.real, positive=True),
+    "server_step": partial(_checks.real, positive=True),
+    "rho": partial(_checks.real, at_least=0.0),
+    "strong_convexity": partial(_checks.real, at_least=0.0),
     "hessian_step": _checks.share,
     "refresh": _checks.share,
     # 0 is for gradients that are sent as they are
@@ -191,9 +180,9 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "momentum": _checks.flag,
     "server_prox": _checks.flag,
     "begin": _checks.flag,
-    "averaging": lambda name, value: _checks.choice(name, value, ("weighted", "plain")),
-    "penalty": lambda name, value: _checks.choice(name, value, ("refuse", "subgradient", "ignore")),
-    "inner": _inner,
+    "averaging": partial(_checks.choice, accepted=("weighted", "plain")),
+    "penalty": partial(_checks.choice, accepted=("refuse", "subgradient", "ignore")),
+    "inner": _check_inner,
 }
 
 

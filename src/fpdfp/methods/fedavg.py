@@ -233,10 +233,8 @@ class FedSGD(SmoothMethod):
 
     Parameters
     ----------
-    step
-        γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``.
-    batch_size
-        The size of the mini-batches; None uses all samples.
+    step, batch_size
+        As for :class:`FedAvg`.
     penalty
         What to do with a penalty: ``"refuse"`` it, have the server add a ``"subgradient"`` of g∘B to the mean
         gradient, or ``"ignore"`` it and minimise f.

@@ -11,11 +11,12 @@ import numpy as np
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
-from fpdfp.methods.base import Algorithm, Facts, Method, TracksObjective, Traits, Update
+from fpdfp.methods._forms import ServerSolves
+from fpdfp.methods.base import Facts, Method, TracksObjective, Traits, Update
 from fpdfp.precondition.base import full, lower
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.quadratic.solve import minimise
-from fpdfp.quadratic.statement import InnerSolve, Quadratic, Work
+from fpdfp.quadratic.statement import InnerSolve, Quadratic
 from fpdfp.rng import Draws
 
 #: How near to the minimum of its model the server goes, relative to the length of the step.
@@ -152,16 +153,12 @@ class ProximalNewton(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class ProximalNewtonAlgorithm(Algorithm, TracksObjective):
+class ProximalNewtonAlgorithm(ServerSolves, TracksObjective):
     """What runs for :class:`ProximalNewton`."""
 
     double: ClassVar[tuple[str, ...]] = ("value", "slope", "hessian")
 
     method: ProximalNewton
-
-    @property
-    def has_inner_solve(self) -> bool:
-        return True
 
     def init(self, x0: Array) -> ProximalNewtonState:
         v = np.zeros(self.model.dual_shape)
@@ -257,6 +254,3 @@ class ProximalNewtonAlgorithm(Algorithm, TracksObjective):
         """Whether the next point is better: a step that promises a small part of F has about its square as error."""
         objective, share, promised, _ = state.numbers
         return bool(share == 1.0 and promised <= 1e-3 * abs(objective))
-
-    def server_work(self, state: ProximalNewtonState) -> Work:
-        return Work(int(state.work[0]))

@@ -11,11 +11,11 @@ import numpy as np
 from fpdfp import steps
 from fpdfp._array import norms, to_host
 from fpdfp._typing import Array
-from fpdfp.methods._forms import Primal, PrimalAlgorithm, constant_momentum, start_sums
+from fpdfp.methods._forms import Primal, PrimalAlgorithm, ServerSolves, constant_momentum, start_sums
 from fpdfp.methods.base import MAX_LOCAL_STEPS, Facts, Method, Remembering, Traits, Update
 from fpdfp.problem import LocalLosses
 from fpdfp.quadratic.solve import minimise, needs_inner
-from fpdfp.quadratic.statement import Distance, InnerSolve, Work
+from fpdfp.quadratic.statement import Distance, InnerSolve
 from fpdfp.rng import Draws
 
 #: How near to its prox the server goes, relative to ‖y − u‖.
@@ -160,7 +160,7 @@ class RandProx(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class RandProxAlgorithm(Remembering, PrimalAlgorithm):
+class RandProxAlgorithm(Remembering, ServerSolves, PrimalAlgorithm):
     """Local solves with control variates, and the prox of g∘B on the server.
 
     Attributes
@@ -193,10 +193,6 @@ class RandProxAlgorithm(Remembering, PrimalAlgorithm):
     shift_step: float
     inner: InnerSolve | None
     n_clients: int
-
-    @property
-    def has_inner_solve(self) -> bool:
-        return True
 
     def init(self, x0: Array) -> RandProxState:
         xp = self.model.xp
@@ -258,6 +254,3 @@ class RandProxAlgorithm(Remembering, PrimalAlgorithm):
 
     def solution(self, state: RandProxState) -> tuple[Array, Array | None]:
         return state.x, state.v[0]
-
-    def server_work(self, state: RandProxState) -> Work:
-        return Work(int(state.work[0]))

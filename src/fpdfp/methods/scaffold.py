@@ -16,14 +16,7 @@ from fpdfp.rng import Draws
 
 
 class ScaffoldState(NamedTuple):
-    """The model and the server's control variate, which is also what the server sends."""
-
-    x: Array
-    control: Array
-
-
-class ScaffoldReply(NamedTuple):
-    """What a client sends: the changes of its model and of its control variate."""
+    """A model and a control variate: the state, what the server sends, and the changes that a client sends."""
 
     x: Array
     control: Array
@@ -135,8 +128,8 @@ class ScaffoldAlgorithm(Summing, SmoothAlgorithm):
             gradients = local.gradients(y, self.method.batch_size, draws.at(t)) + self.slope(y)
             y = y - gamma * (gradients + correction)
         change = y - message.x
-        return Update(ScaffoldReply(change, -c - change / (tau * gamma)), local.memory)
+        return Update(ScaffoldState(change, -c - change / (tau * gamma)), local.memory)
 
-    def server_update(self, state: ScaffoldState, mean: ScaffoldReply, k: int, count: int) -> ScaffoldState:
+    def server_update(self, state: ScaffoldState, mean: ScaffoldState, k: int, count: int) -> ScaffoldState:
         x = state.x + self.method.server_step * mean.x
         return ScaffoldState(x, state.control + count / self.n_clients * mean.control)
