@@ -50,6 +50,24 @@ class ServerSolves(Algorithm):
         return Work(int(state.work[0]))
 
 
+class Difference(NamedTuple):
+    """What a client sends: its gradient's difference to what the server knows of it."""
+
+    difference: Array
+
+
+class DualChange(NamedTuple):
+    """What a client sends: the change of its model before the prox."""
+
+    z: Array
+
+
+class Control(NamedTuple):
+    """What a client keeps: its control variate."""
+
+    control: Array
+
+
 class PrimalAlgorithm(Algorithm):
     """The server sends x, clients send changes of it, and the server adds their mean."""
 
@@ -82,11 +100,37 @@ class PrimalDualAlgorithm(Algorithm):
         return state.x, state.v
 
 
-class SmoothMethod(Method):
+class LocalMethod(Method):
+    """A method whose clients take τ local steps; η is 1 where a method has no such hyper-parameter."""
+
+    local_steps: int
+    server_step: float = 1.0
+
+    def schedule(self, constants: steps.Constants, step: steps.Step | None = None) -> steps.Schedule:
+        """Return γ_k of local steps on N w_i f_i, for what the user gave or for ``step``."""
+        # A server step above 1 makes a round that much longer.
+        longer = max(1.0, self.server_step)
+        constants = constants._replace(
+            lipschitz_mean=longer * constants.lipschitz_mean,
+            lipschitz_max=longer * constants.lipschitz_max,
+            batch_smoothness=longer * constants.batch_smoothness,
+        )
+        return steps.resolve(
+            self.step if step is None else step,
+            constants,
+            noisy=is_noisy(self.batch_size, constants),
+            local_steps=self.local_steps,
+            local_smoothness=constants.lipschitz_max,
+        )
+
+    def largest_step(self, facts: Facts) -> float:
+        return largest_local_step(facts.constants, self.local_steps) / max(1.0, self.server_step)
+
+
+class SmoothMethod(LocalMethod):
     """A method that minimises f alone, and what it does where there is a penalty after all."""
 
     penalty: str
-    local_steps: int
 
     @property
     def solves(self) -> Solves:
@@ -135,13 +179,10 @@ class SmoothAlgorithm(PrimalAlgorithm):
         return self.model.linop.adjoint(self.model.penalty.subgradient(self.model.linop.apply(x)))
 
 
-class ProximalMethod(Method):
+class ProximalMethod(LocalMethod):
     """A method whose clients take local steps with the prox of g∘B, by an inner solve where B is not the identity."""
 
     inner: InnerSolve | None
-    local_steps: int
-    #: η, where a method has no such hyper-parameter.
-    server_step: float = 1.0
 
     @property
     def solves(self) -> Solves:
@@ -150,10 +191,6 @@ class ProximalMethod(Method):
     def inner_for(self, model: Model) -> InnerSolve | None:
         """Return how exactly the prox of g∘B is computed; None where it has a closed form."""
         return self.inner if needs_inner(model) else None
-
-    def largest_step(self, facts: Facts) -> float:
-        # A server step above 1 makes a round that much longer.
-        return largest_local_step(facts.constants, self.local_steps) / max(1.0, self.server_step)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,24 +244,6 @@ def is_noisy(batch_size: int | None, constants: steps.Constants) -> bool:
 def gradients_are_noisy(batch_size: int | None, constants: steps.Constants) -> bool:
     """Whether the mean of what clients send can differ from the gradient of f: then a constant γ stalls."""
     return batch_size is not None or constants.omega > 0 or constants.clients_per_round < constants.n_clients
-
-
-def local_schedule(method: Any, constants: steps.Constants, step: steps.Step | None = None) -> steps.Schedule:
-    """Return the schedule of a method whose clients take local steps on N w_i f_i."""
-    # A server step above 1 makes a round that much longer.
-    longer = max(1.0, getattr(method, "server_step", 1.0))
-    constants = constants._replace(
-        lipschitz_mean=longer * constants.lipschitz_mean,
-        lipschitz_max=longer * constants.lipschitz_max,
-        batch_smoothness=longer * constants.batch_smoothness,
-    )
-    return steps.resolve(
-        method.step if step is None else step,
-        constants,
-        noisy=is_noisy(method.batch_size, constants),
-        local_steps=method.local_steps,
-        local_smoothness=constants.lipschitz_max,
-    )
 
 
 def largest_local_step(constants: steps.Constants, local_steps: int, *, smoothness: float | None = None) -> float:

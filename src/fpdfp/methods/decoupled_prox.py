@@ -10,7 +10,7 @@ import numpy as np
 from fpdfp import steps
 from fpdfp._array import beside
 from fpdfp._typing import Array
-from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod, start_points
+from fpdfp.methods._forms import DualChange, ProximalAlgorithm, ProximalMethod, start_points
 from fpdfp.methods.base import Facts, Remembering, Traits, Update
 from fpdfp.problem import LocalLosses
 from fpdfp.quadratic.solve import minimise
@@ -32,12 +32,6 @@ class FedDecoupledProxMessage(NamedTuple):
 
     before: Array
     v: Array
-
-
-class FedDecoupledProxReply(NamedTuple):
-    """What a client sends: how far its steps led without the prox, ẑ_i,τ − P(x̄)."""
-
-    z: Array
 
 
 class FedDecoupledProxMemory(NamedTuple):
@@ -155,10 +149,10 @@ class FedDecoupledProxAlgorithm(Remembering, ProximalAlgorithm):
                 z, v, cost = minimise(self.model, Distance(moved, (t + 1) * gamma), v, self.inner)
                 work += cost
         kept = FedDecoupledProxMemory(rows, total / tau, np.ones(len(rows), dtype=bool))
-        return Update(FedDecoupledProxReply(moved - x), kept, work)
+        return Update(DualChange(moved - x), kept, work)
 
     def server_update(
-        self, state: FedDecoupledProxState, mean: FedDecoupledProxReply, k: int, count: int
+        self, state: FedDecoupledProxState, mean: DualChange, k: int, count: int
     ) -> FedDecoupledProxState:
         before = state.x + self.method.server_step * mean.z
         _, v, work = minimise(self.model, Distance(before[None], self.reach), state.v, self.inner)

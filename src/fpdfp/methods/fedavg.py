@@ -42,27 +42,6 @@ class LocalSGD(SmoothMethod):
         return largest_local_step(facts.constants, self.local_steps, smoothness=self.smoothness(facts.constants))
 
 
-class LocalSGDAlgorithm(SmoothAlgorithm):
-    """The algorithm of such a method, but for what clients send."""
-
-    method: LocalSGD
-
-    def weigh(self, local: LocalLosses, change: Array) -> Array:
-        """Return what a client's change counts for in the mean: N w_i / W of it, or all of it."""
-        return local.weigh(change, local.total) if self.method.averaging == "weighted" else change
-
-    def gradients(self, local: LocalLosses, x: Array, draws: Draws) -> Array:
-        """Return the stochastic gradient of what each client minimises."""
-        of = local.own_gradients if self.method.averaging == "weighted" else local.gradients
-        return of(x, self.method.batch_size, draws) + self.slope(x)
-
-    def descend(self, local: LocalLosses, x: Array, gamma: float, draws: Draws) -> Array:
-        """Return x_τ of x_t+1 = x_t − γ ∇̃f_i(x_t), x_0 = x, for each client."""
-        for t in range(self.method.local_steps):
-            x = x - gamma * self.gradients(local, x, draws.at(t))
-        return x
-
-
 @dataclasses.dataclass(frozen=True)
 class FedAvg(LocalSGD):
     """Federated averaging: τ steps of stochastic gradient descent at each client, then the mean of their models.
@@ -134,24 +113,8 @@ class FedAvg(LocalSGD):
     averaging: Literal["weighted", "plain"] = "weighted"
     penalty: Literal["refuse", "subgradient", "ignore"] = "refuse"
 
-    def prepare(self, facts: Facts) -> LocalSGDAlgorithm:
+    def prepare(self, facts: Facts) -> FedPAQAlgorithm:
         return FedAvgAlgorithm(self, facts.model, self.choose_step(facts))
-
-
-@dataclasses.dataclass(frozen=True)
-class FedAvgAlgorithm(LocalSGDAlgorithm):
-    """Algorithm 1 of the paper."""
-
-    method: FedAvg
-
-    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
-        x = self.descend(local, message.x, self.step(k), draws)
-        if self.method.averaging == "weighted" and local.scaling is not None:
-            x = message.x + self.weigh(local, x - message.x)
-        return Update(Primal(x))
-
-    def server_update(self, state: Primal, mean: Primal, k: int, count: int) -> Primal:
-        return Primal(mean.x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,12 +170,43 @@ class FedPAQ(FedAvg):
 
 
 @dataclasses.dataclass(frozen=True)
-class FedPAQAlgorithm(LocalSGDAlgorithm):
-    """Algorithm 2 of the paper."""
+class FedPAQAlgorithm(SmoothAlgorithm):
+    """Algorithm 2 of the paper, on which those of FedAvg and FedProx are built."""
+
+    method: LocalSGD
+
+    def weigh(self, local: LocalLosses, change: Array) -> Array:
+        """Return what a client's change counts for in the mean: N w_i / W of it, or all of it."""
+        return local.weigh(change, local.total) if self.method.averaging == "weighted" else change
+
+    def gradients(self, local: LocalLosses, x: Array, draws: Draws) -> Array:
+        """Return the stochastic gradient of what each client minimises."""
+        of = local.own_gradients if self.method.averaging == "weighted" else local.gradients
+        return of(x, self.method.batch_size, draws) + self.slope(x)
+
+    def descend(self, local: LocalLosses, x: Array, gamma: float, draws: Draws) -> Array:
+        """Return x_τ of x_t+1 = x_t − γ ∇̃f_i(x_t), x_0 = x, for each client."""
+        for t in range(self.method.local_steps):
+            x = x - gamma * self.gradients(local, x, draws.at(t))
+        return x
 
     def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         change = self.descend(local, message.x, self.step(k), draws) - message.x
         return Update(Primal(self.weigh(local, change)))
+
+
+@dataclasses.dataclass(frozen=True)
+class FedAvgAlgorithm(FedPAQAlgorithm):
+    """Algorithm 1 of the paper."""
+
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        x = self.descend(local, message.x, self.step(k), draws)
+        if self.method.averaging == "weighted" and local.scaling is not None:
+            x = message.x + self.weigh(local, x - message.x)
+        return Update(Primal(x))
+
+    def server_update(self, state: Primal, mean: Primal, k: int, count: int) -> Primal:
+        return Primal(mean.x)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,14 +11,7 @@ import numpy as np
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.methods._forms import (
-    Primal,
-    ProximalAlgorithm,
-    ProximalMethod,
-    Summing,
-    constant_momentum,
-    start_sums,
-)
+from fpdfp.methods._forms import Primal, ProximalAlgorithm, ProximalMethod, Summing, constant_momentum, start_sums
 from fpdfp.methods.base import MAX_LOCAL_STEPS, Facts, Traits, Update
 from fpdfp.problem import LocalLosses
 from fpdfp.quadratic.solve import minimise

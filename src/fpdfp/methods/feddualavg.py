@@ -12,7 +12,7 @@ import numpy as np
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod, local_schedule
+from fpdfp.methods._forms import DualChange, ProximalAlgorithm, ProximalMethod
 from fpdfp.methods.base import Facts, Traits, Update
 from fpdfp.problem import LocalLosses
 from fpdfp.quadratic.solve import minimise
@@ -46,12 +46,6 @@ class FastFedDualAvgMessage(NamedTuple):
 
     z: Array
     v: Array
-
-
-class FedDualAvgReply(NamedTuple):
-    """What a client sends: the change of its dual model."""
-
-    z: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +110,7 @@ class FedDualAvg(ProximalMethod):
 
     def prepare(self, facts: Facts) -> FedDualAvgAlgorithm:
         model = facts.model
-        return FedDualAvgAlgorithm(self, model, local_schedule(self, facts.constants), self.inner_for(model), 0.0)
+        return FedDualAvgAlgorithm(self, model, self.schedule(facts.constants), self.inner_for(model), 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +199,7 @@ class FastFedDualAvg(ProximalMethod):
                 "strong_convexity",
                 f"must be at most the smoothness L of f, which is at most {constants.lipschitz_mean:.6g}, got {mu:g}",
             )
-        step = steps.resolve_constant(self.step, local_schedule(self, constants, "auto")(0))
+        step = steps.resolve_constant(self.step, self.schedule(constants, "auto")(0))
         return FastFedDualAvgAlgorithm(self, model, step, self.inner_for(model), curvature=float(mu) / 2.0)
 
 
@@ -231,9 +225,9 @@ class FedDualAvgAlgorithm(ProximalAlgorithm):
             work += cost
             gradients = local.gradients(x, self.method.batch_size, draws.at(t))
             z = z - gamma * (gradients - self.curvature * x)
-        return Update(FedDualAvgReply(z - message.z), work=work)
+        return Update(DualChange(z - message.z), work=work)
 
-    def server_update(self, state: FedDualAvgState, mean: FedDualAvgReply, k: int, count: int) -> FedDualAvgState:
+    def server_update(self, state: FedDualAvgState, mean: DualChange, k: int, count: int) -> FedDualAvgState:
         z = state.z + self.method.server_step * mean.z
         a = self.add_round(state, k)
         (x,), (v,), work = self.read_out(z[None], state.v[None], float(a[0]), self.step(k))
@@ -262,7 +256,7 @@ class FastFedDualAvgAlgorithm(FedDualAvgAlgorithm):
     def broadcast(self, state: FedDualAvgState) -> FastFedDualAvgMessage:
         return FastFedDualAvgMessage(state.z, state.v)
 
-    def server_update(self, state: FedDualAvgState, mean: FedDualAvgReply, k: int, count: int) -> FedDualAvgState:
+    def server_update(self, state: FedDualAvgState, mean: DualChange, k: int, count: int) -> FedDualAvgState:
         after = super().server_update(state, mean, k, count)
         return after._replace(z=after.x) if self.stage_start(k + 1) == k + 1 else after
 

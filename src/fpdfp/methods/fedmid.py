@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.methods._forms import Primal, ProximalAlgorithm, ProximalMethod, local_schedule
+from fpdfp.methods._forms import Primal, ProximalAlgorithm, ProximalMethod
 from fpdfp.methods.base import Facts, Remembering, Traits, Update
 from fpdfp.problem import LocalLosses
 from fpdfp.quadratic.solve import minimise
@@ -113,7 +113,7 @@ class FedMiD(ProximalMethod):
 
     def prepare(self, facts: Facts) -> FedMiDAlgorithm:
         model = facts.model
-        return FedMiDAlgorithm(self, model, local_schedule(self, facts.constants), self.inner_for(model))
+        return FedMiDAlgorithm(self, model, self.schedule(facts.constants), self.inner_for(model))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.methods._forms import Primal
 from fpdfp.methods.base import Facts, Traits, Update
-from fpdfp.methods.fedavg import LocalSGD, LocalSGDAlgorithm
+from fpdfp.methods.fedavg import FedPAQAlgorithm, LocalSGD
 from fpdfp.problem import LocalLosses
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws
@@ -113,7 +113,7 @@ class FedProx(LocalSGD):
 
 
 @dataclasses.dataclass(frozen=True)
-class FedProxAlgorithm(LocalSGDAlgorithm):
+class FedProxAlgorithm(FedPAQAlgorithm):
     """Inexact local solves with a proximal term."""
 
     method: FedProx

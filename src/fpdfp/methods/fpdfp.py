@@ -7,22 +7,14 @@ from typing import ClassVar
 
 from fpdfp import steps
 from fpdfp._typing import Shape
-from fpdfp.methods._forms import (
-    Primal,
-    PrimalAlgorithm,
-    PrimalDual,
-    PrimalDualAlgorithm,
-    choose_lambda,
-    largest_local_step,
-    local_schedule,
-)
-from fpdfp.methods.base import Algorithm, Facts, Method, Traits, Update, WeightedMeans
+from fpdfp.methods._forms import LocalMethod, Primal, PrimalAlgorithm, PrimalDual, PrimalDualAlgorithm, choose_lambda
+from fpdfp.methods.base import Algorithm, Facts, Traits, Update, WeightedMeans
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 
 @dataclasses.dataclass(frozen=True)
-class FPDFP(Method):
+class FPDFP(LocalMethod):
     """The federated primal-dual fixed point method.
 
     ::
@@ -104,13 +96,10 @@ class FPDFP(Method):
         return {"x": model.shape} | ({"v": model.dual_shape} if self.sends_dual(model) else {})
 
     def prepare(self, facts: Facts) -> Algorithm:
-        model, schedule = facts.model, local_schedule(self, facts.constants)
+        model, schedule = facts.model, self.schedule(facts.constants)
         if not self.sends_dual(model):
             return IdentityAlgorithm(self, model, schedule)
         return FPDFPAlgorithm(self, model, schedule, choose_lambda(self.lam, model))
-
-    def largest_step(self, facts: Facts) -> float:
-        return largest_local_step(facts.constants, self.local_steps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +132,7 @@ class FPDFPAlgorithm(PrimalDualAlgorithm):
 
 
 @dataclasses.dataclass(frozen=True)
-class FPDFPIdentity(Method):
+class FPDFPIdentity(LocalMethod):
     """The federated primal-dual fixed point method where B is the identity: no dual variable is sent.
 
     ::
@@ -194,10 +183,7 @@ class FPDFPIdentity(Method):
     local_steps: int = 1
 
     def prepare(self, facts: Facts) -> IdentityAlgorithm:
-        return IdentityAlgorithm(self, facts.model, local_schedule(self, facts.constants))
-
-    def largest_step(self, facts: Facts) -> float:
-        return largest_local_step(facts.constants, self.local_steps)
+        return IdentityAlgorithm(self, facts.model, self.schedule(facts.constants))
 
 
 @dataclasses.dataclass(frozen=True)

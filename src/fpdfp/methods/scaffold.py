@@ -9,7 +9,7 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.methods._forms import SmoothAlgorithm, SmoothMethod, Summing, largest_local_step, start_sums
+from fpdfp.methods._forms import Control, SmoothAlgorithm, SmoothMethod, Summing, start_sums
 from fpdfp.methods.base import Facts, Traits, Update
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
@@ -19,12 +19,6 @@ class ScaffoldState(NamedTuple):
     """A model and a control variate: the state, what the server sends, and the changes that a client sends."""
 
     x: Array
-    control: Array
-
-
-class ScaffoldMemory(NamedTuple):
-    """What a client keeps: its control variate c_i."""
-
     control: Array
 
 
@@ -97,9 +91,6 @@ class Scaffold(SmoothMethod):
         schedule = self.schedule_from(gamma, facts, steps_per_round=self.local_steps)
         return ScaffoldAlgorithm(self, facts.model, schedule, constants.n_clients)
 
-    def largest_step(self, facts: Facts) -> float:
-        return largest_local_step(facts.constants, self.local_steps) / max(1.0, self.server_step)
-
 
 @dataclasses.dataclass(frozen=True)
 class ScaffoldAlgorithm(Summing, SmoothAlgorithm):
@@ -114,8 +105,8 @@ class ScaffoldAlgorithm(Summing, SmoothAlgorithm):
     def init(self, x0: Array) -> ScaffoldState:
         return ScaffoldState(x0, np.zeros_like(x0, dtype=np.float64))
 
-    def init_memory(self, n_clients: int) -> ScaffoldMemory:
-        return ScaffoldMemory(start_sums(self.model, n_clients))
+    def init_memory(self, n_clients: int) -> Control:
+        return Control(start_sums(self.model, n_clients))
 
     def broadcast(self, state: ScaffoldState) -> ScaffoldState:
         return ScaffoldState(state.x, state.control.astype(self.model.dtype, copy=False))

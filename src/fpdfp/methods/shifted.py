@@ -13,7 +13,7 @@ from fpdfp._array import beside
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array
 from fpdfp.losses._duals import EPS, ROUNDINGS
-from fpdfp.methods._forms import start_points, start_sums
+from fpdfp.methods._forms import Difference, start_points, start_sums
 from fpdfp.methods._preconditioned import DualBudget, PreconditionedMethod
 from fpdfp.methods._shift_certificate import ShiftCertificate
 from fpdfp.methods.base import Facts, Remembering, Traits, Update, WeightedMeans
@@ -129,12 +129,6 @@ class ShiftedMessage(NamedTuple):
     """What the server sends: the point at which gradients are wanted, in the coordinates of the preconditioner."""
 
     z: Array
-
-
-class ShiftedReply(NamedTuple):
-    """What a client sends: its gradient's difference to its shift."""
-
-    difference: Array
 
 
 class ShiftMemory(NamedTuple):
@@ -361,15 +355,15 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
             gradients, memory = reduce_variance(local, z, method.batch_size, method.refresh, draws)
         if self.factor is not None:
             gradients = self.factor.adjoint(gradients)
-        return Update(ShiftedReply((gradients - memory.shift).astype(self.model.dtype, copy=False)), memory)
+        return Update(Difference((gradients - memory.shift).astype(self.model.dtype, copy=False)), memory)
 
-    def remember(self, shared: dict[str, Array], sent: ShiftedReply, k: int) -> dict[str, Array]:
+    def remember(self, shared: dict[str, Array], sent: Difference, k: int) -> dict[str, Array]:
         # h_i ← h_i + α m_i
         after = self.shift_step * sent.difference.astype(np.float64, copy=False)
         after += shared["shift"]
         return {"shift": after}
 
-    def server_update(self, state: ShiftedState, mean: ShiftedReply, k: int, count: int) -> ShiftedState:
+    def server_update(self, state: ShiftedState, mean: Difference, k: int, count: int) -> ShiftedState:
         return self._advance(state, k, *self.estimate_gradient(state, mean.difference, mean.difference, count))
 
     def weighted_update(self, state: ShiftedState, means: WeightedMeans, k: int, count: int) -> ShiftedState:
