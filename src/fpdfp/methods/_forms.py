@@ -1,4 +1,4 @@
-"""What methods of the same form share: messages, states, memory, and how steps and other parameters are chosen."""
+"""Messages, states, memory and the choice of steps, for methods of the same form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PrimalDual(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """What a client sends: its gradient."""
+    """A client's reply: its gradient."""
 
     gradient: Array
 
@@ -51,19 +51,19 @@ class ServerSolves(Algorithm):
 
 
 class Difference(NamedTuple):
-    """What a client sends: its gradient's difference to what the server knows of it."""
+    """A client's reply: the difference of its gradient to its shift or control variate, which the server knows."""
 
     difference: Array
 
 
 class DualChange(NamedTuple):
-    """What a client sends: the change of its model before the prox."""
+    """A client's reply: the change of its model before the prox."""
 
     z: Array
 
 
 class Control(NamedTuple):
-    """What a client keeps: its control variate."""
+    """A client's memory: its control variate."""
 
     control: Array
 

@@ -171,7 +171,7 @@ class FedPAQ(FedAvg):
 
 @dataclasses.dataclass(frozen=True)
 class FedPAQAlgorithm(SmoothAlgorithm):
-    """Algorithm 2 of the paper, on which those of FedAvg and FedProx are built."""
+    """Algorithm 2 of the paper; the algorithms of FedAvg and FedProx derive from it."""
 
     method: LocalSGD
 
