@@ -23,7 +23,7 @@ def code(kind: type[Method]) -> str:
     sources = {base.__module__: inspect.getsource(sys.modules[base.__module__]) for base in bases}
     for text in list(sources.values()):
         for name in re.findall(r"from (fpdfp\.methods\.\w+) import", text):
-            if name not in ("fpdfp.methods.base", "fpdfp.methods.traits"):
+            if name != "fpdfp.methods.base":
                 sources[name] = inspect.getsource(sys.modules[name])
     return hashlib.sha256("".join(sources[name] for name in sorted(sources)).encode()).hexdigest()[:12]
 

@@ -9,7 +9,7 @@ import pytest
 
 import fpdfp
 from fpdfp import linops, penalties, steps
-from fpdfp.methods.fpdfp_identity import IdentityAlgorithm
+from fpdfp.methods.fpdfp import IdentityAlgorithm
 from tests import helpers
 
 

@@ -16,8 +16,8 @@ import pytest
 
 import fpdfp
 from fpdfp import compress, linops, penalties
-from fpdfp.methods import randprox, shifted
-from fpdfp.methods._forms import Primal
+from fpdfp.methods import randprox
+from fpdfp.methods._forms import Control, Difference, Primal
 from fpdfp.problem import LocalLosses
 from tests import helpers
 
@@ -225,7 +225,7 @@ def shifted_growth(
         state = method.init(x)._replace(v=v[None], shift=shifts.mean(axis=0))
         after = 0.0
         for chance, chosen, sent in rounds(tiny.local.gradients(x) - shifts, n, outcomes):
-            reply = shifted.ShiftedReply(sent)
+            reply = Difference(sent)
             new = method.server_update(state, helpers.mean_of(reply, method.double), 0, len(sent))
             moved = shifts.copy()
             moved[chosen] = method.remember({"shift": shifts[chosen]}, reply, 0)["shift"]
@@ -253,7 +253,7 @@ def test_theorem_1_would_fail_for_a_longer_step() -> None:
 def prox_of(tiny: Tiny, method: Any, x: Any, slope: Any) -> Any:
     """The server's x⁺ for a mean shift ĝ and a round without news."""
     state = method.init(x)._replace(shift=slope)
-    return method.server_update(state, shifted.ShiftedReply(np.zeros(D)), 0, 1).x
+    return method.server_update(state, Difference(np.zeros(D)), 0, 1).x
 
 
 def feedback_growth(k: int, n: int, longer: float = 1.0, root: float = math.sqrt(2.0), count: int = 30) -> float:
@@ -328,14 +328,14 @@ def randprox_growth(name: str, n: int, step: Any = "auto", rough: float = 1.0) -
     largest = 0.0
     for start, _, controls in tiny.states(30):
         state = method.init(start)._replace(control=controls.mean(axis=0))
-        x = method.server_update(state, randprox.RandProxReply(np.zeros(D)), 0, 1).x
-        local = tiny.local._replace(memory=randprox.RandProxMemory(controls))
+        x = method.server_update(state, Difference(np.zeros(D)), 0, 1).x
+        local = tiny.local._replace(memory=Control(controls))
         draws = fpdfp.rng.Draws(0, 0, tiny.local.clients)
         differences = method.client_update(local, Primal(x), 0, draws).reply.difference
         after = 0.0
         for chance, chosen, sent in rounds(differences, n, outcomes):
             moved = controls.copy()
-            moved[chosen] = method.remember({"control": controls[chosen]}, randprox.RandProxReply(sent), 0)["control"]
+            moved[chosen] = method.remember({"control": controls[chosen]}, Difference(sent), 0)["control"]
             after += chance * lyapunov(x - gamma * sent.mean(axis=0), moved)
         largest = max(largest, after / (factor * lyapunov(start, controls)))
     return largest

@@ -12,7 +12,8 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.linops import Compose, LinOp
-from fpdfp.methods.base import Algorithm, Facts, Method
+from fpdfp.methods._forms import ServerSolves
+from fpdfp.methods.base import Facts, Method
 from fpdfp.penalties.base import Zero
 from fpdfp.precondition import Preconditioner, QuantizedMoments, exchange
 from fpdfp.precondition.agreement import Agreement, Clients, Wanted, agree
@@ -107,8 +108,6 @@ class PreconditionedMethod(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dual_steps is not None:
-            object.__setattr__(self, "dual_steps", _checks.integer("dual_steps", self.dual_steps, at_least=1))
         given = self.preconditioner
         if isinstance(given, str):
             _checks.choice("preconditioner", given, exchange.KINDS)
@@ -135,7 +134,7 @@ class PreconditionedMethod(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class PreconditionedAlgorithm(Algorithm):
+class PreconditionedAlgorithm(ServerSolves):
     """An algorithm in the coordinates u of a preconditioner, x = S u, whose state counts dual steps in ``work``.
 
     Attributes
@@ -162,10 +161,6 @@ class PreconditionedAlgorithm(Algorithm):
         return ServerProx(inside, self.method.dual_steps, OF_X if model.linop.is_identity else DEAR)
 
     @property
-    def has_inner_solve(self) -> bool:
-        return True
-
-    @property
     def summary(self) -> str:
         name = super().summary
         return name if self.coordinates is None else f"{name}, preconditioner {type(self.coordinates).__name__}"
@@ -173,6 +168,3 @@ class PreconditionedAlgorithm(Algorithm):
     @property
     def reason(self) -> str:
         return self.chosen
-
-    def server_work(self, state: Any) -> Work:
-        return Work(int(state.work[0]))

@@ -5,22 +5,102 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
+from fpdfp import _checks, steps
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
-from fpdfp.methods._parameters import check_hyper_parameters
-from fpdfp.methods.traits import Solves, Traits
 from fpdfp.penalties.base import Zero
 from fpdfp.problem import LocalLosses, Model
-from fpdfp.quadratic.statement import Work
+from fpdfp.quadratic.statement import Work, check_inner
 from fpdfp.rng import Draws
-from fpdfp.steps import Constants, Schedule, Step
 
 if TYPE_CHECKING:
     from fpdfp.precondition.agreement import Agreement, Clients
     from fpdfp.precondition.base import Announced
+
+#: Local steps are 24 bits of the counter of the draws.
+MAX_LOCAL_STEPS = 2**24
+#: The objectives: f alone, f + g with the prox of g, or f + g∘B for any linear map B.
+Solves = Literal["f", "f + g", "f + g∘B"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Traits:
+    """A method's declaration, which ``solve`` checks before the first round and the table of methods shows.
+
+    Attributes
+    ----------
+    title
+        What it is, in a few words.
+    solves
+        The largest class of objectives that it minimises: ``"f"``, ``"f + g"`` (B must be the identity) or
+        ``"f + g∘B"``.
+    sends
+        The fields of a client's reply; compressors can be given for each by these names.
+    uplink
+        How many numbers a client sends in a round, in terms of d, the size of x, and m, the size of Bx.
+    proved
+        What its convergence theory says, in a sentence.
+    reference
+        Where it comes from.
+    partial_participation
+        Whether a round may go on with some of the clients.
+    unequal_sampling
+        Whether clients may be drawn with unequal probabilities, and replies weighted accordingly.
+    compression
+        Whether replies may be compressed.
+    compressed_form
+        The name of the method that is this one with compressed messages, where ``compression`` is False.
+    downlink
+        Whether the server's messages may be compressed.
+    mini_batches
+        Whether clients may use a random part of their samples.
+    local_steps
+        Whether clients may take several steps between two rounds.
+    constant_step
+        Whether steps must not change from round to round.
+    needs_unbiased
+        Whether the theory holds only for compressors whose mean is right: others are refused.
+    needs_smooth
+        Whether ∇f must be Lipschitz continuous.
+    needs_hessians
+        Whether clients must know the Hessians of their losses.
+    needs_one_client
+        Whether all data must be in one place.
+    strong_convexity
+        What strong convexity of f is for: ``"not needed"``, ``"for its rate"``, ``"needed"``.
+    restorable
+        Whether a client that lost what it remembered can go on with what the server knows of it: needed by engines
+        whose clients are other processes.
+    with_inner_solve
+        What it minimises with an inner solve of the prox of g∘B, where that is more than ``solves``.
+    """
+
+    title: str
+    solves: Solves
+    sends: tuple[str, ...]
+    uplink: Literal["d", "2d", "d + m", "d(d + 3)/2", "2 + d(d + 3)/2"] = "d"
+    proved: str
+    reference: str
+    partial_participation: bool = True
+    unequal_sampling: bool = False
+    compression: bool = True
+    compressed_form: str | None = None
+    downlink: bool = False
+    mini_batches: bool = True
+    local_steps: bool = False
+    constant_step: bool = False
+    needs_unbiased: bool = True
+    needs_smooth: bool = True
+    needs_hessians: bool = False
+    needs_one_client: bool = False
+    strong_convexity: Literal["not needed", "for its rate", "needed"] = "for its rate"
+    restorable: bool = True
+    with_inner_solve: Solves | None = None
 
 
 class Update(NamedTuple):
@@ -73,8 +153,37 @@ class Facts(NamedTuple):
     """
 
     model: Model
-    constants: Constants
+    constants: steps.Constants
     agreement: Agreement
+
+
+def _check_inner(name: str, value: Any) -> Any:
+    check_inner(value)
+    return value
+
+
+#: How hyper-parameters are checked that have the same meaning in every method.
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "batch_size": partial(_checks.integer, at_least=1, at_most=2**62),
+    "local_steps": partial(_checks.integer, at_least=1, at_most=MAX_LOCAL_STEPS),
+    "dual_steps": partial(_checks.integer, at_least=1),
+    "epoch": partial(_checks.integer, at_least=1),
+    "lam": partial(_checks.real, positive=True),
+    "sigma": partial(_checks.real, positive=True),
+    "server_step": partial(_checks.real, positive=True),
+    "rho": partial(_checks.real, at_least=0.0),
+    "strong_convexity": partial(_checks.real, at_least=0.0),
+    "hessian_step": _checks.share,
+    "refresh": _checks.share,
+    # 0 is for gradients that are sent as they are
+    "shift_step": lambda name, value: value if value == 0 else _checks.share(name, value),
+    "momentum": _checks.flag,
+    "server_prox": _checks.flag,
+    "begin": _checks.flag,
+    "averaging": partial(_checks.choice, accepted=("weighted", "plain")),
+    "penalty": partial(_checks.choice, accepted=("refuse", "subgradient", "ignore")),
+    "inner": _check_inner,
+}
 
 
 class Method(abc.ABC):
@@ -86,15 +195,25 @@ class Method(abc.ABC):
     #: What the method needs and can do; ``solve`` checks it before the first round.
     traits: ClassVar[Traits]
 
-    step: Step
-    batch_size: int | None
+    step: steps.Step
+    #: None where a method has no mini-batches.
+    batch_size: int | None = None
     #: τ, where a method has no such hyper-parameter.
     local_steps: int | None = 1
     #: μ as the user gave it; None where it was not given, or cannot be.
     strong_convexity: float | None = None
 
     def __post_init__(self) -> None:
-        check_hyper_parameters(self, constant_step=self.traits.constant_step)
+        """Check the hyper-parameters that several methods have, and keep them as plain numbers.
+
+        Plain, because a NumPy scalar would turn a run in float32 into one in float64.
+        """
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            name, value = field.name, getattr(self, field.name)
+            if name == "step":
+                object.__setattr__(self, name, steps.check(value, constant=self.traits.constant_step))
+            elif name in CHECKS and (value is not None or field.default is not None):
+                object.__setattr__(self, name, CHECKS[name](name, value))
 
     @property
     def solves(self) -> Solves:
@@ -162,7 +281,7 @@ class Algorithm(abc.ABC):
 
     method: Method
     model: Model = dataclasses.field(repr=False)
-    step: Schedule
+    step: steps.Schedule
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

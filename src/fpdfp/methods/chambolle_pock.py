@@ -10,13 +10,10 @@ import numpy as np
 from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentTypeError
-from fpdfp.methods._forms import Primal, PrimalDual
-from fpdfp.methods._local_solve import constant_momentum
-from fpdfp.methods._parameters import choose_within
-from fpdfp.methods.base import Algorithm, Facts, Method, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import Primal, PrimalDual, PrimalDualAlgorithm, choose_within, constant_momentum
+from fpdfp.methods.base import Facts, Method, Traits, Update
 from fpdfp.problem import LocalLosses
-from fpdfp.quadratic.statement import InnerSolve, Work, check_inner
+from fpdfp.quadratic.statement import InnerSolve, Work
 from fpdfp.rng import Draws
 
 #: Errors of the prox must be summable; these are next to nothing.
@@ -82,7 +79,6 @@ class ChambollePock(Method):
         constant_step=True,
         reference="Chambolle and Pock 2011",
     )
-    batch_size: ClassVar[None] = None  # type: ignore[misc]
 
     step: steps.Step = "auto"
     sigma: float | None = None
@@ -92,7 +88,6 @@ class ChambollePock(Method):
         super().__post_init__()
         if self.inner is None:
             raise ArgumentTypeError("inner", "must be an InnerSolve, got None: the prox of f has no closed form")
-        check_inner(self.inner)
 
     def prepare(self, facts: Facts) -> ChambollePockAlgorithm:
         step = steps.resolve_constant(self.step, 1.0 / (facts.constants.lipschitz_mean or 1.0))
@@ -104,14 +99,8 @@ class ChambollePock(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class ChambollePockAlgorithm(Algorithm):
-    """Algorithm 1 of Chambolle and Pock; in a state, v is one step ahead of x.
-
-    Attributes
-    ----------
-    sigma
-        σ.
-    """
+class ChambollePockAlgorithm(PrimalDualAlgorithm):
+    """Algorithm 1 of Chambolle and Pock, ``sigma`` being σ; in a state, v is one step ahead of x."""
 
     method: ChambollePock
     sigma: float
@@ -125,7 +114,8 @@ class ChambollePockAlgorithm(Algorithm):
         return self.method.inner.max_steps
 
     def init(self, x0: Array) -> PrimalDual:
-        return PrimalDual(x0, self.dual_step(self.model.xp.zeros(self.model.dual_shape, dtype=x0.dtype), x0))
+        x, v = super().init(x0)
+        return PrimalDual(x, self.dual_step(v, x))
 
     def broadcast(self, state: PrimalDual) -> ChambollePockMessage:
         return ChambollePockMessage(state.x - self.step(0) * self.model.linop.adjoint(state.v), state.x)
@@ -140,9 +130,6 @@ class ChambollePockAlgorithm(Algorithm):
     def dual_step(self, v: Array, x: Array) -> Array:
         """Return prox_{σ g*}(v + σBx)."""
         return self.model.penalty.conjugate_prox(v + self.sigma * self.model.linop.apply(x), self.sigma)
-
-    def solution(self, state: PrimalDual) -> tuple[Array, Array | None]:
-        return state.x, state.v
 
 
 def smooth_prox(local: LocalLosses, y: Array, t: float, x: Array, inner: InnerSolve) -> tuple[Array, Work]:

@@ -6,10 +6,8 @@ import dataclasses
 from typing import ClassVar
 
 from fpdfp import steps
-from fpdfp.methods._forms import Gradient, GradientAlgorithm, PrimalDual
-from fpdfp.methods._parameters import choose_within
-from fpdfp.methods.base import Facts, Method
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import Gradient, PrimalDual, PrimalDualAlgorithm, choose_within
+from fpdfp.methods.base import Facts, Method, Traits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +58,6 @@ class CondatVu(Method):
         constant_step=True,
         reference="Condat 2013; Vũ 2013",
     )
-    batch_size: ClassVar[None] = None  # type: ignore[misc]
 
     step: steps.Step = "auto"
     sigma: float | None = None
@@ -79,14 +76,8 @@ class CondatVu(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class CondatVuAlgorithm(GradientAlgorithm):
-    """The step of Condat and Vũ on the server.
-
-    Attributes
-    ----------
-    sigma
-        σ.
-    """
+class CondatVuAlgorithm(PrimalDualAlgorithm):
+    """The step of Condat and Vũ on the server; ``sigma`` is σ."""
 
     sigma: float
 

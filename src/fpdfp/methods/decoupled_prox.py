@@ -10,12 +10,10 @@ import numpy as np
 from fpdfp import steps
 from fpdfp._array import beside
 from fpdfp._typing import Array
-from fpdfp.methods._forms import ProximalAlgorithm, ProximalMethod
-from fpdfp.methods._memory import start_points
-from fpdfp.methods.base import Facts, Remembering, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import DualChange, ProximalAlgorithm, ProximalMethod, start_points
+from fpdfp.methods.base import Facts, Remembering, Traits, Update
 from fpdfp.problem import LocalLosses
-from fpdfp.quadratic.solve import minimise, needs_inner
+from fpdfp.quadratic.solve import minimise
 from fpdfp.quadratic.statement import Distance, InnerSolve, Work
 from fpdfp.rng import Draws
 
@@ -34,12 +32,6 @@ class FedDecoupledProxMessage(NamedTuple):
 
     before: Array
     v: Array
-
-
-class FedDecoupledProxReply(NamedTuple):
-    """What a client sends: how far its steps led without the prox, ẑ_i,τ − P(x̄)."""
-
-    z: Array
 
 
 class FedDecoupledProxMemory(NamedTuple):
@@ -78,14 +70,8 @@ class FedDecoupledProx(ProximalMethod):
     ----------
     step
         γ: a number or ``"auto"``.
-    local_steps
-        τ.
-    batch_size
-        The size of the mini-batches; None uses all samples.
-    server_step
-        η.
-    inner
-        How exactly the prox of g∘B is computed where B is not the identity; None refuses such a B.
+    local_steps, batch_size, server_step, inner
+        As for :class:`FedMiD`.
 
     References
     ----------
@@ -127,19 +113,12 @@ class FedDecoupledProx(ProximalMethod):
         smoothness = 2.0 * tau * constants.lipschitz_max if tau > 1 else constants.lipschitz_mean
         smoothness = max(1.0, eta) * ((smoothness + 2.0 * tau * constants.batch_smoothness) or 1.0)
         step = steps.resolve_constant(self.step, 1.0 / smoothness)
-        inner = self.inner if needs_inner(model) else None
-        return FedDecoupledProxAlgorithm(self, model, step, inner, reach=eta * step.gamma * tau)
+        return FedDecoupledProxAlgorithm(self, model, step, self.inner_for(model), reach=eta * step.gamma * tau)
 
 
 @dataclasses.dataclass(frozen=True)
 class FedDecoupledProxAlgorithm(Remembering, ProximalAlgorithm):
-    """Algorithm 1 of Zhang, Hu and Johansson.
-
-    Attributes
-    ----------
-    reach
-        ηγτ, the parameter of P.
-    """
+    """Algorithm 1 of Zhang, Hu and Johansson; ``reach`` is ηγτ, the parameter of P."""
 
     method: FedDecoupledProx
     reach: float
@@ -170,10 +149,10 @@ class FedDecoupledProxAlgorithm(Remembering, ProximalAlgorithm):
                 z, v, cost = minimise(self.model, Distance(moved, (t + 1) * gamma), v, self.inner)
                 work += cost
         kept = FedDecoupledProxMemory(rows, total / tau, np.ones(len(rows), dtype=bool))
-        return Update(FedDecoupledProxReply(moved - x), kept, work)
+        return Update(DualChange(moved - x), kept, work)
 
     def server_update(
-        self, state: FedDecoupledProxState, mean: FedDecoupledProxReply, k: int, count: int
+        self, state: FedDecoupledProxState, mean: DualChange, k: int, count: int
     ) -> FedDecoupledProxState:
         before = state.x + self.method.server_step * mean.z
         _, v, work = minimise(self.model, Distance(before[None], self.reach), state.v, self.inner)

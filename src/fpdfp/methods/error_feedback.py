@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from fpdfp import steps
 from fpdfp.errors import ArgumentError
-from fpdfp.methods.base import Facts
+from fpdfp.methods.base import Facts, Traits
 from fpdfp.methods.shifted import ShiftedAlgorithm, ShiftedPDFP
-from fpdfp.methods.traits import Traits
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,12 +10,8 @@ import numpy as np
 from fpdfp import steps
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.methods._forms import Primal
-from fpdfp.methods._memory import Summing, start_sums
-from fpdfp.methods._parameters import largest_local_step
-from fpdfp.methods._smooth import SmoothAlgorithm, SmoothMethod
-from fpdfp.methods.base import Facts, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import Primal, SmoothAlgorithm, SmoothMethod, Summing, largest_local_step, start_sums
+from fpdfp.methods.base import Facts, Traits, Update
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
@@ -67,13 +63,8 @@ class FedADMM(SmoothMethod):
     step
         γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``, which is 1/(L_max + ρ), and falls with
         mini-batches.
-    local_steps
-        τ.
-    batch_size
-        The size of the mini-batches; None uses all samples.
-    penalty
-        What to do with a penalty: ``"refuse"`` it, add a ``"subgradient"`` of g∘B to every gradient, or ``"ignore"``
-        it and minimise f.
+    local_steps, batch_size, penalty
+        As for :class:`FedAvg`.
 
     References
     ----------
@@ -128,15 +119,7 @@ class FedADMM(SmoothMethod):
 
 @dataclasses.dataclass(frozen=True)
 class FedADMMAlgorithm(Summing, SmoothAlgorithm):
-    """Algorithm 1 of Gong, Li and Freris with η = n/N.
-
-    Attributes
-    ----------
-    rho
-        ρ.
-    n_clients
-        N.
-    """
+    """Algorithm 1 of Gong, Li and Freris with η = n/N; ``rho`` is ρ and ``n_clients`` N."""
 
     double: ClassVar[tuple[str, ...]] = ("augmented",)
     shared_memory: ClassVar[tuple[str, ...]] = ("augmented",)
@@ -150,9 +133,6 @@ class FedADMMAlgorithm(Summing, SmoothAlgorithm):
 
     def init_memory(self, n_clients: int) -> FedADMMMemory:
         return FedADMMMemory(start_sums(self.model, n_clients), start_sums(self.model, n_clients))
-
-    def broadcast(self, state: FedADMMState) -> Primal:
-        return Primal(state.x)
 
     def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         gamma, rho, x, memory = self.step(k), self.rho, message.x, local.memory
@@ -168,6 +148,3 @@ class FedADMMAlgorithm(Summing, SmoothAlgorithm):
     def server_update(self, state: FedADMMState, mean: FedADMMReply, k: int, count: int) -> FedADMMState:
         total = state.total + count / self.n_clients * mean.augmented
         return FedADMMState(total.astype(self.model.dtype, copy=False), total)
-
-    def solution(self, state: FedADMMState) -> tuple[Array, Array | None]:
-        return state.x, None

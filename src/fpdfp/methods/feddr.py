@@ -11,15 +11,15 @@ import numpy as np
 from fpdfp import _checks, steps
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.methods import _local_solve
-from fpdfp.methods._forms import Primal, ProximalAlgorithm, ProximalMethod
-from fpdfp.methods._memory import Summing, start_sums
-from fpdfp.methods.base import Facts, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import Primal, ProximalAlgorithm, ProximalMethod, Summing, constant_momentum, start_sums
+from fpdfp.methods.base import MAX_LOCAL_STEPS, Facts, Traits, Update
 from fpdfp.problem import LocalLosses
-from fpdfp.quadratic.solve import minimise, needs_inner
+from fpdfp.quadratic.solve import minimise
 from fpdfp.quadratic.statement import Distance, InnerSolve
 from fpdfp.rng import Draws
+
+#: Local steps make a client's mistake smaller than this share of where it began.
+LOCAL_ACCURACY = 0.05
 
 
 class FedDRState(NamedTuple):
@@ -76,7 +76,7 @@ class FedDR(ProximalMethod):
         Accelerated gradient steps of a client in a round; by default so many that they make its mistake twenty times
         smaller.
     inner
-        How exactly the prox of g∘B is computed where B is not the identity; None refuses such a B.
+        As for :class:`FedMiD`.
 
     References
     ----------
@@ -106,7 +106,6 @@ class FedDR(ProximalMethod):
         constant_step=True,
         reference="Tran-Dinh et al. 2021",
     )
-    batch_size: ClassVar[None] = None  # type: ignore[misc]
 
     step: steps.Step = "auto"
     relaxation: float = 1.0
@@ -125,12 +124,13 @@ class FedDR(ProximalMethod):
         smoothness, ridge = constants.lipschitz_max or 1.0, constants.least_convexity
         step = steps.resolve_constant(self.step, 1.0 / math.sqrt(ridge * smoothness) if ridge else 10.0 / smoothness)
         tau = 1.0 / step.gamma
+        needed = math.ceil(math.sqrt((smoothness + tau) / tau) * math.log(1.0 / LOCAL_ACCURACY))
         return FedDRAlgorithm(
             self,
             model,
             step,
-            self.inner if needs_inner(model) else None,
-            local_steps=self.local_steps or _local_solve.steps_needed(smoothness, tau),
+            self.inner_for(model),
+            local_steps=self.local_steps or min(MAX_LOCAL_STEPS, needed),
             local_step=1.0 / (smoothness + tau),
             n_clients=constants.n_clients,
         )
@@ -143,12 +143,8 @@ class FedDR(ProximalMethod):
 class FedDRAlgorithm(Summing, ProximalAlgorithm):
     """Algorithm 1 of Tran-Dinh et al.
 
-    Attributes
-    ----------
-    local_steps, local_step
-        How many accelerated gradient steps a client takes for a prox of f_i, and how long they are.
-    n_clients
-        N.
+    A client takes ``local_steps`` accelerated gradient steps of length ``local_step`` for a prox of f_i; ``n_clients``
+    is N.
     """
 
     double: ClassVar[tuple[str, ...]] = ("reflected",)
@@ -169,18 +165,15 @@ class FedDRAlgorithm(Summing, ProximalAlgorithm):
     def init_memory(self, n_clients: int) -> FedDRMemory:
         return FedDRMemory(start_sums(self.model, n_clients), start_sums(self.model, n_clients))
 
-    def broadcast(self, state: FedDRState) -> Primal:
-        return Primal(state.x)
-
     def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         eta, alpha, memory = self.step(k), self.method.relaxation, local.memory
+        momentum = constant_momentum(1.0 / eta * self.local_step)
         y = (memory.offset + alpha * message.x).astype(self.model.dtype, copy=False)
-
-        def slopes(x: Array) -> Array:
-            slope: Array = local.gradients(x) + (x - y) / eta
-            return slope
-
-        x = _local_solve.minimise(slopes, message.x, len(y), self.local_steps, self.local_step, 1.0 / eta)
+        x = point = np.repeat(message.x[None], len(y), axis=0)
+        for _ in range(self.local_steps):
+            slope = local.gradients(point) + (point - y) / eta
+            after = (point - self.local_step * slope).astype(x.dtype, copy=False)
+            x, point = after, after + momentum * (after - x)
         change = (2.0 * x - y - memory.reflected).astype(self.model.dtype, copy=False)
         return Update(FedDRReply(change), FedDRMemory((y - alpha * x).astype(np.float64), memory.reflected))
 

@@ -9,12 +9,10 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.methods._forms import Change, Primal, ProximalAlgorithm, ProximalMethod
-from fpdfp.methods._parameters import local_schedule
-from fpdfp.methods.base import Facts, Remembering, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import Primal, ProximalAlgorithm, ProximalMethod
+from fpdfp.methods.base import Facts, Remembering, Traits, Update
 from fpdfp.problem import LocalLosses
-from fpdfp.quadratic.solve import minimise, needs_inner
+from fpdfp.quadratic.solve import minimise
 from fpdfp.quadratic.statement import Distance, InnerSolve, Work
 from fpdfp.rng import Draws
 
@@ -114,8 +112,8 @@ class FedMiD(ProximalMethod):
     inner: InnerSolve | None = None
 
     def prepare(self, facts: Facts) -> FedMiDAlgorithm:
-        schedule = local_schedule(self.step, self.batch_size, self.local_steps, facts.constants, self.server_step)
-        return FedMiDAlgorithm(self, facts.model, schedule, self.inner if needs_inner(facts.model) else None)
+        model = facts.model
+        return FedMiDAlgorithm(self, model, self.schedule(facts.constants), self.inner_for(model))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,9 +128,6 @@ class FedMiDAlgorithm(Remembering, ProximalAlgorithm):
     def init_memory(self, n_clients: int) -> Any:
         return FedMiDMemory(self.dual_points(n_clients)) if self.has_inner_solve else ()
 
-    def broadcast(self, state: FedMiDState) -> Primal:
-        return Primal(state.x)
-
     def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         gamma, work, x = self.step(k), Work(), message.x
         v = local.memory.v if self.has_inner_solve else self.dual_points(len(local.clients))
@@ -140,9 +135,9 @@ class FedMiDAlgorithm(Remembering, ProximalAlgorithm):
             gradients = local.gradients(x, self.method.batch_size, draws.at(t))
             x, v, cost = minimise(self.model, Distance(x - gamma * gradients, gamma), v, self.inner)
             work += cost
-        return Update(Change(x - message.x), FedMiDMemory(v) if self.has_inner_solve else (), work)
+        return Update(Primal(x - message.x), FedMiDMemory(v) if self.has_inner_solve else (), work)
 
-    def server_update(self, state: FedMiDState, mean: Change, k: int, count: int) -> FedMiDState:
+    def server_update(self, state: FedMiDState, mean: Primal, k: int, count: int) -> FedMiDState:
         eta, tau = self.method.server_step, self.method.local_steps
         x = state.x + eta * mean.x
         if not self.method.server_prox:

@@ -11,10 +11,9 @@ from fpdfp import _checks, steps
 from fpdfp._array import norms
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.methods._forms import Change, Primal
-from fpdfp.methods._local_sgd import LocalSGD, LocalSGDAlgorithm
-from fpdfp.methods.base import Facts, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import Primal
+from fpdfp.methods.base import Facts, Traits, Update
+from fpdfp.methods.fedavg import FedPAQAlgorithm, LocalSGD
 from fpdfp.problem import LocalLosses
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws
@@ -50,13 +49,8 @@ class FedProx(LocalSGD):
         τ, the most steps of a local solve.
     inexactness
         η between 0 and 1, for full gradients; None takes all τ steps.
-    batch_size
-        The size of the mini-batches; None uses all samples.
-    averaging
-        ``"weighted"`` or ``"plain"``, as for :class:`FedAvg`.
-    penalty
-        What to do with a penalty: ``"refuse"`` it, add a ``"subgradient"`` of g∘B to every gradient, or ``"ignore"``
-        it and minimise f.
+    batch_size, averaging, penalty
+        As for :class:`FedAvg`.
 
     References
     ----------
@@ -119,7 +113,7 @@ class FedProx(LocalSGD):
 
 
 @dataclasses.dataclass(frozen=True)
-class FedProxAlgorithm(LocalSGDAlgorithm):
+class FedProxAlgorithm(FedPAQAlgorithm):
     """Inexact local solves with a proximal term."""
 
     method: FedProx
@@ -146,7 +140,7 @@ class FedProxAlgorithm(LocalSGDAlgorithm):
         if inexactness is not None and todo.any():
             todo &= ~_within(norms(self.slopes(local, x, x_k, draws)), enough)
             work += Work(unsolved=int(todo.sum()))
-        return Update(Change(self.weigh(local, x - x_k)), work=work)
+        return Update(Primal(self.weigh(local, x - x_k)), work=work)
 
     def slopes(self, local: LocalLosses, x: Array, x_k: Array, draws: Draws) -> Array:
         """Return ∇̃h_i(x) = ∇̃f_i(x) + ρ(x − x_k) for each client."""

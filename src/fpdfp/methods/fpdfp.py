@@ -1,30 +1,20 @@
-"""FPDFP, the federated primal-dual fixed point method (Algorithm 4)."""
+"""FPDFP, the federated primal-dual fixed point method: Algorithm 4, and Algorithm 5 for B = I."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._forms import PrimalDual
-from fpdfp.methods._parameters import choose_within, largest_local_step, local_schedule
-from fpdfp.methods.base import Algorithm, Facts, Method, Update, WeightedMeans
-from fpdfp.methods.fpdfp_identity import IdentityAlgorithm
-from fpdfp.methods.traits import Traits
+from fpdfp._typing import Shape
+from fpdfp.methods._forms import LocalMethod, Primal, PrimalAlgorithm, PrimalDual, PrimalDualAlgorithm, choose_lambda
+from fpdfp.methods.base import Algorithm, Facts, Traits, Update, WeightedMeans
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws
 
 
-class FPDFPReply(NamedTuple):
-    """What a client sends: the change of its primal variable, and its dual variable."""
-
-    x: Array
-    v: Array
-
-
 @dataclasses.dataclass(frozen=True)
-class FPDFP(Method):
+class FPDFP(LocalMethod):
     """The federated primal-dual fixed point method.
 
     ::
@@ -106,32 +96,18 @@ class FPDFP(Method):
         return {"x": model.shape} | ({"v": model.dual_shape} if self.sends_dual(model) else {})
 
     def prepare(self, facts: Facts) -> Algorithm:
-        model = facts.model
-        schedule = local_schedule(self.step, self.batch_size, self.local_steps, facts.constants)
+        model, schedule = facts.model, self.schedule(facts.constants)
         if not self.sends_dual(model):
             return IdentityAlgorithm(self, model, schedule)
-        lam = choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)")
-        return FPDFPAlgorithm(self, model, schedule, lam)
-
-    def largest_step(self, facts: Facts) -> float:
-        return largest_local_step(facts.constants, self.local_steps)
+        return FPDFPAlgorithm(self, model, schedule, choose_lambda(self.lam, model))
 
 
 @dataclasses.dataclass(frozen=True)
-class FPDFPAlgorithm(Algorithm):
-    """Algorithm 4 of the paper, line by line.
-
-    Attributes
-    ----------
-    lam
-        λ.
-    """
+class FPDFPAlgorithm(PrimalDualAlgorithm):
+    """Algorithm 4 of the paper, line by line; ``lam`` is λ."""
 
     method: FPDFP
     lam: float
-
-    def init(self, x0: Array) -> PrimalDual:
-        return PrimalDual(x0, self.model.xp.zeros(self.model.dual_shape, dtype=x0.dtype))
 
     def broadcast(self, state: PrimalDual) -> PrimalDual:
         return state
@@ -144,9 +120,9 @@ class FPDFPAlgorithm(Algorithm):
             # Line 7: x½ = x − γ ∇̃f_i(x), line 8: v = prox_{(λ/γ) g*}( (λ/γ) B x½ + (I − λBBᵀ) v ),
             # and line 9: x = x½ − γ Bᵀ v
             x, v = self.model.pdfp_step(x, gradients, v, gamma, lam / gamma)
-        return Update(FPDFPReply(x - message.x, v))
+        return Update(PrimalDual(x - message.x, v))
 
-    def server_update(self, state: PrimalDual, mean: FPDFPReply, k: int, count: int) -> PrimalDual:
+    def server_update(self, state: PrimalDual, mean: PrimalDual, k: int, count: int) -> PrimalDual:
         return PrimalDual(state.x + mean.x, mean.v)
 
     def weighted_update(self, state: PrimalDual, means: WeightedMeans, k: int, count: int) -> PrimalDual:
@@ -154,5 +130,69 @@ class FPDFPAlgorithm(Algorithm):
         mean = means.weighted
         return PrimalDual(state.x + mean.x, mean.v + (1.0 - means.weight) * state.v)
 
-    def solution(self, state: PrimalDual) -> tuple[Array, Array | None]:
-        return state.x, state.v
+
+@dataclasses.dataclass(frozen=True)
+class FPDFPIdentity(LocalMethod):
+    """The federated primal-dual fixed point method where B is the identity: no dual variable is sent.
+
+    ::
+
+        server:          sends x_k to n clients S, drawn uniformly
+        client i in S:   x_i = x_k, then τ times (in the paper once)
+                         x_i = prox_{γ_k g}( x_i − γ_k ∇̃f_i(x_i) )
+                         sends Q(x_i − x_k)
+        server:          x_k+1 = x_k + (1/n) Σ_S Q(x_i − x_k)
+
+    With λ = 1, Moreau's identity turns a step of Algorithm 4 into this one, and :class:`FPDFP` runs it where B = I. It
+    is :class:`FedMiD` with a server step of 1 and no prox on the server. What is proved, for τ = 1, is what holds for
+    FPDFP; B = I has full row rank.
+
+    Parameters
+    ----------
+    step, batch_size, local_steps
+        As for :class:`FPDFP`.
+
+    References
+    ----------
+    Y.-N. Zhu, J. Liang and X. Zhang, "Federated primal dual fixed point algorithm", SIAM Journal on
+    Mathematics of Data Science (2024), Algorithm 5 and Remark 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(4), [4.0, 4.1, 0.0, 0.1], clients=[0, 1, 0, 1], l2=0.1)
+    >>> problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1))
+    >>> result = fpdfp.solve(problem, fpdfp.FPDFPIdentity(), rounds=2000, compressor=fpdfp.QSGD(levels=50))
+    >>> result.x.round(2)
+    array([2.57, 2.64, 0.  , 0.  ])
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        title="FPDFP for B = I: proximal gradient steps at the clients",
+        solves="f + g",
+        sends=("x",),
+        unequal_sampling=True,
+        local_steps=True,
+        proved="for τ = 1 and f strongly convex: O(1/k); nothing for τ > 1",
+        reference="Zhu, Liang and Zhang 2024; Algorithm 5",
+    )
+
+    step: steps.Step = "auto"
+    batch_size: int | None = None
+    local_steps: int = 1
+
+    def prepare(self, facts: Facts) -> IdentityAlgorithm:
+        return IdentityAlgorithm(self, facts.model, self.schedule(facts.constants))
+
+
+@dataclasses.dataclass(frozen=True)
+class IdentityAlgorithm(PrimalAlgorithm):
+    """Algorithm 5 of the paper, for :class:`FPDFP` and :class:`FPDFPIdentity`."""
+
+    def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
+        gamma, x = self.step(k), message.x
+        for t in range(self.method.local_steps or 1):
+            gradients = local.gradients(x, self.method.batch_size, draws.at(t))
+            x = self.model.penalty.prox(x - gamma * gradients, gamma)
+        return Update(Primal(x - message.x))

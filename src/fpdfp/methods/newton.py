@@ -11,8 +11,8 @@ from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import Compose, LinOp
-from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import ServerSolves
+from fpdfp.methods.base import Facts, Method, Remembering, Traits, Update
 from fpdfp.precondition import Whitening
 from fpdfp.precondition.agreement import Agreement, Clients
 from fpdfp.precondition.base import full, lower
@@ -147,7 +147,6 @@ class NewtonPDFP(Method):
         constant_step=True,
         reference="Safaryan et al. 2022",
     )
-    batch_size: ClassVar[None] = None  # type: ignore[misc]
 
     dual_steps: int = 1000
     hessian_step: float | None = None
@@ -198,7 +197,7 @@ class NewtonAgreement(Agreement):
 
 
 @dataclasses.dataclass(frozen=True)
-class NewtonAlgorithm(Algorithm, Remembering):
+class NewtonAlgorithm(ServerSolves, Remembering):
     """What runs for :class:`NewtonPDFP`, in coordinates x = S u.
 
     Attributes
@@ -225,10 +224,6 @@ class NewtonAlgorithm(Algorithm, Remembering):
     @property
     def factor(self) -> LinOp:
         return self.whitening.factor
-
-    @property
-    def has_inner_solve(self) -> bool:
-        return True
 
     def init(self, x0: Array) -> NewtonState:
         u0 = self.whitening.coordinates(x0.astype(np.float64))
@@ -315,9 +310,6 @@ class NewtonAlgorithm(Algorithm, Remembering):
     def solution(self, state: NewtonState) -> tuple[Array, Array | None]:
         x, v, dtype = self.factor.apply(state.u), state.v[0], self.model.dtype
         return x.astype(dtype, copy=False), v.astype(dtype, copy=False)
-
-    def server_work(self, state: NewtonState) -> Work:
-        return Work(int(state.work[0]))
 
 
 def starting_model(model: Model, local: LocalLosses) -> tuple[Array, Array]:

@@ -8,15 +8,15 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks, steps
+from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
-from fpdfp.methods.base import Algorithm, Facts, Method, TracksObjective, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import ServerSolves
+from fpdfp.methods.base import Facts, Method, TracksObjective, Traits, Update
 from fpdfp.precondition.base import full, lower
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.quadratic.solve import minimise
-from fpdfp.quadratic.statement import InnerSolve, Quadratic, Work
+from fpdfp.quadratic.statement import InnerSolve, Quadratic
 from fpdfp.rng import Draws
 
 #: How near to the minimum of its model the server goes, relative to the length of the step.
@@ -131,16 +131,10 @@ class ProximalNewton(Method):
         constant_step=True,
         reference="Lee et al. 2014",
     )
-    batch_size: ClassVar[None] = None  # type: ignore[misc]
 
     dual_steps: int = 10_000
     begin: bool = True
     step: steps.Step = dataclasses.field(default=1.0, repr=False, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _checks.integer("dual_steps", self.dual_steps, at_least=1)
-        _checks.flag("begin", self.begin)
 
     def check(self, model: Model) -> None:
         super().check(model)
@@ -159,16 +153,12 @@ class ProximalNewton(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class ProximalNewtonAlgorithm(Algorithm, TracksObjective):
+class ProximalNewtonAlgorithm(ServerSolves, TracksObjective):
     """What runs for :class:`ProximalNewton`."""
 
     double: ClassVar[tuple[str, ...]] = ("value", "slope", "hessian")
 
     method: ProximalNewton
-
-    @property
-    def has_inner_solve(self) -> bool:
-        return True
 
     def init(self, x0: Array) -> ProximalNewtonState:
         v = np.zeros(self.model.dual_shape)
@@ -264,6 +254,3 @@ class ProximalNewtonAlgorithm(Algorithm, TracksObjective):
         """Whether the next point is better: a step that promises a small part of F has about its square as error."""
         objective, share, promised, _ = state.numbers
         return bool(share == 1.0 and promised <= 1e-3 * abs(objective))
-
-    def server_work(self, state: ProximalNewtonState) -> Work:
-        return Work(int(state.work[0]))

@@ -11,15 +11,19 @@ import numpy as np
 from fpdfp import steps
 from fpdfp._array import norms, to_host
 from fpdfp._typing import Array
-from fpdfp.methods._forms import Primal
-from fpdfp.methods._local_solve import constant_momentum
-from fpdfp.methods._memory import start_sums
-from fpdfp.methods._parameters import MAX_LOCAL_STEPS
-from fpdfp.methods.base import Algorithm, Facts, Method, Remembering, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import (
+    Control,
+    Difference,
+    Primal,
+    PrimalAlgorithm,
+    ServerSolves,
+    constant_momentum,
+    start_sums,
+)
+from fpdfp.methods.base import MAX_LOCAL_STEPS, Facts, Method, Remembering, Traits, Update
 from fpdfp.problem import LocalLosses
 from fpdfp.quadratic.solve import minimise, needs_inner
-from fpdfp.quadratic.statement import Distance, InnerSolve, Work
+from fpdfp.quadratic.statement import Distance, InnerSolve
 from fpdfp.rng import Draws
 
 #: How near to its prox the server goes, relative to ‖y − u‖.
@@ -39,18 +43,6 @@ class RandProxState(NamedTuple):
     work: Array
 
 
-class RandProxReply(NamedTuple):
-    """What a client sends: the difference of its new control variate to the old one."""
-
-    difference: Array
-
-
-class RandProxMemory(NamedTuple):
-    """What a client keeps: its control variate u_i, which tends to ∇f_i(x*)."""
-
-    control: Array
-
-
 @dataclasses.dataclass(frozen=True)
 class RandProx(Method):
     """Local steps without drift: clients solve a regularised problem of their own, the server takes the prox of g∘B.
@@ -63,9 +55,9 @@ class RandProx(Method):
         server:          ū     ← ū + (α/N) Σ_S m_i
                          x̂_k+1 = prox_{γ g∘B}( x̂_k − (γ/n) Σ_S m_i − γū )
 
-    The control variates u_i keep local steps from running to a client's own minimum: at the solution y_i = x̂ and
-    m_i = 0 for every number of them. The ridge that the losses are known to have is taken from the clients, and the
-    server has it in its prox, which then is a contraction.
+    The control variates u_i, which tend to ∇f_i(x*), keep local steps from running to a client's own minimum: at the
+    solution y_i = x̂ and m_i = 0 for every number of them. The ridge that the losses are known to have is taken from
+    the clients, and the server has it in its prox, which then is a contraction.
 
     It is RandProx (Condat and Richtárik) for min g̃(x) + mean of f_i(x_i), x_i = x, whose random dual step is who takes
     part and what Q does; ProxSkip and Scaffnew are other members of its family, and 5GCS is this one without Q.
@@ -117,7 +109,6 @@ class RandProx(Method):
         constant_step=True,
         reference="Condat and Richtárik 2023; Grudzień, Malinovsky and Richtárik 2023",
     )
-    batch_size: ClassVar[None] = None  # type: ignore[misc]
 
     step: steps.Step = "auto"
     local_steps: int | None = None
@@ -165,7 +156,7 @@ class RandProx(Method):
 
 
 @dataclasses.dataclass(frozen=True)
-class RandProxAlgorithm(Remembering, Algorithm):
+class RandProxAlgorithm(Remembering, ServerSolves, PrimalAlgorithm):
     """Local solves with control variates, and the prox of g∘B on the server.
 
     Attributes
@@ -199,20 +190,13 @@ class RandProxAlgorithm(Remembering, Algorithm):
     inner: InnerSolve | None
     n_clients: int
 
-    @property
-    def has_inner_solve(self) -> bool:
-        return True
-
     def init(self, x0: Array) -> RandProxState:
         xp = self.model.xp
         v = xp.zeros((1, *self.model.dual_shape), dtype=x0.dtype)
         return RandProxState(x0, v, xp.zeros(x0.shape, dtype=np.float64), np.zeros(1, dtype=np.int64))
 
-    def init_memory(self, n_clients: int) -> RandProxMemory:
-        return RandProxMemory(start_sums(self.model, n_clients))
-
-    def broadcast(self, state: RandProxState) -> Primal:
-        return Primal(state.x)
+    def init_memory(self, n_clients: int) -> Control:
+        return Control(start_sums(self.model, n_clients))
 
     def client_update(self, local: LocalLosses, message: Primal, k: int, draws: Draws) -> Update:
         """Accelerated gradient steps with the constant momentum of a strongly convex problem, until they suffice."""
@@ -233,7 +217,7 @@ class RandProxAlgorithm(Remembering, Algorithm):
                 break
             after = (point[going] - self.local_step * slope[going]).astype(dtype, copy=False)
             y, point, active = after, after + momentum * (after - y[going]), active[going]
-        return Update(RandProxReply(differences), local.memory)
+        return Update(Difference(differences), local.memory)
 
     def find_unsolved(self, slope: Array, difference: Array, slopes: Array, at: Array) -> Array:
         """Say for which clients ‖∇φ_i(y)‖ exceeds its share of ‖∇f_i(y) − u_i‖, and what rounding allows."""
@@ -250,10 +234,10 @@ class RandProxAlgorithm(Remembering, Algorithm):
         slopes: Array = local.gradients(y) - ridges.astype(y.dtype).reshape(-1, *[1] * (y.ndim - 1)) * y
         return slopes
 
-    def remember(self, shared: dict[str, Array], sent: RandProxReply, k: int) -> dict[str, Array]:
+    def remember(self, shared: dict[str, Array], sent: Difference, k: int) -> dict[str, Array]:
         return {"control": shared["control"] + self.shift_step * sent.difference.astype(np.float64)}
 
-    def server_update(self, state: RandProxState, mean: RandProxReply, k: int, count: int) -> RandProxState:
+    def server_update(self, state: RandProxState, mean: Difference, k: int, count: int) -> RandProxState:
         model, gamma = self.model, self.step(k)
         control = state.control + self.shift_step * count / self.n_clients * mean.difference
         # prox of γ(g∘B + μ/2 ‖·‖²) at y is that of γ/(1 + γμ) g∘B at y/(1 + γμ).
@@ -266,6 +250,3 @@ class RandProxAlgorithm(Remembering, Algorithm):
 
     def solution(self, state: RandProxState) -> tuple[Array, Array | None]:
         return state.x, state.v[0]
-
-    def server_work(self, state: RandProxState) -> Work:
-        return Work(int(state.work[0]))

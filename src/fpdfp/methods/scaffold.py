@@ -9,32 +9,16 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.methods._memory import Summing, start_sums
-from fpdfp.methods._parameters import largest_local_step
-from fpdfp.methods._smooth import SmoothAlgorithm, SmoothMethod
-from fpdfp.methods.base import Facts, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import Control, SmoothAlgorithm, SmoothMethod, Summing, start_sums
+from fpdfp.methods.base import Facts, Traits, Update
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
 class ScaffoldState(NamedTuple):
-    """The model and the server's control variate, which is also what the server sends."""
+    """A model and a control variate: the state, what the server sends, and the changes that a client sends."""
 
     x: Array
-    control: Array
-
-
-class ScaffoldReply(NamedTuple):
-    """What a client sends: the changes of its model and of its control variate."""
-
-    x: Array
-    control: Array
-
-
-class ScaffoldMemory(NamedTuple):
-    """What a client keeps: its control variate c_i."""
-
     control: Array
 
 
@@ -63,15 +47,10 @@ class Scaffold(SmoothMethod):
     ----------
     step
         γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``, which falls with mini-batches.
-    local_steps
-        τ.
-    batch_size
-        The size of the mini-batches; None uses all samples.
     server_step
         η.
-    penalty
-        What to do with a penalty: ``"refuse"`` it, add a ``"subgradient"`` of g∘B to every gradient, or ``"ignore"``
-        it and minimise f.
+    local_steps, batch_size, penalty
+        As for :class:`FedAvg`.
 
     References
     ----------
@@ -112,19 +91,10 @@ class Scaffold(SmoothMethod):
         schedule = self.schedule_from(gamma, facts, steps_per_round=self.local_steps)
         return ScaffoldAlgorithm(self, facts.model, schedule, constants.n_clients)
 
-    def largest_step(self, facts: Facts) -> float:
-        return largest_local_step(facts.constants, self.local_steps) / max(1.0, self.server_step)
-
 
 @dataclasses.dataclass(frozen=True)
 class ScaffoldAlgorithm(Summing, SmoothAlgorithm):
-    """Algorithm 1 of Karimireddy et al. with option II.
-
-    Attributes
-    ----------
-    n_clients
-        N.
-    """
+    """Algorithm 1 of Karimireddy et al. with option II; ``n_clients`` is N."""
 
     double: ClassVar[tuple[str, ...]] = ("control",)
     shared_memory: ClassVar[tuple[str, ...]] = ("control",)
@@ -135,8 +105,8 @@ class ScaffoldAlgorithm(Summing, SmoothAlgorithm):
     def init(self, x0: Array) -> ScaffoldState:
         return ScaffoldState(x0, np.zeros_like(x0, dtype=np.float64))
 
-    def init_memory(self, n_clients: int) -> ScaffoldMemory:
-        return ScaffoldMemory(start_sums(self.model, n_clients))
+    def init_memory(self, n_clients: int) -> Control:
+        return Control(start_sums(self.model, n_clients))
 
     def broadcast(self, state: ScaffoldState) -> ScaffoldState:
         return ScaffoldState(state.x, state.control.astype(self.model.dtype, copy=False))
@@ -149,11 +119,8 @@ class ScaffoldAlgorithm(Summing, SmoothAlgorithm):
             gradients = local.gradients(y, self.method.batch_size, draws.at(t)) + self.slope(y)
             y = y - gamma * (gradients + correction)
         change = y - message.x
-        return Update(ScaffoldReply(change, -c - change / (tau * gamma)), local.memory)
+        return Update(ScaffoldState(change, -c - change / (tau * gamma)), local.memory)
 
-    def server_update(self, state: ScaffoldState, mean: ScaffoldReply, k: int, count: int) -> ScaffoldState:
+    def server_update(self, state: ScaffoldState, mean: ScaffoldState, k: int, count: int) -> ScaffoldState:
         x = state.x + self.method.server_step * mean.x
         return ScaffoldState(x, state.control + count / self.n_clients * mean.control)
-
-    def solution(self, state: ScaffoldState) -> tuple[Array, Array | None]:
-        return state.x, None

@@ -8,20 +8,19 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks, steps
+from fpdfp import steps
+from fpdfp._array import beside
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array
 from fpdfp.losses.base import EPS, ROUNDINGS
+from fpdfp.methods._forms import Difference, start_points, start_sums
 from fpdfp.methods._preconditioned import DualBudget, PreconditionedMethod
 from fpdfp.methods._shift_certificate import ShiftCertificate
-from fpdfp.methods._variance import Anchors
-from fpdfp.methods._variance import gradients as variance_reduced
-from fpdfp.methods.base import Facts, Remembering, Update, WeightedMeans
-from fpdfp.methods.traits import Traits
+from fpdfp.methods.base import Facts, Remembering, Traits, Update, WeightedMeans
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Wanted
 from fpdfp.problem import LocalLosses
-from fpdfp.rng import Draws
+from fpdfp.rng import Draws, Purpose
 
 #: Progress is smoothed with this weight of the past; when it exceeds the best so far by this factor, there is an alarm.
 PAST, ALARM = 0.7, 64.0
@@ -132,12 +131,6 @@ class ShiftedMessage(NamedTuple):
     z: Array
 
 
-class ShiftedReply(NamedTuple):
-    """What a client sends: its gradient's difference to its shift."""
-
-    difference: Array
-
-
 class ShiftMemory(NamedTuple):
     """What a client keeps: its shift h_i."""
 
@@ -145,17 +138,12 @@ class ShiftMemory(NamedTuple):
 
 
 class BatchMemory(NamedTuple):
-    """What a client keeps that uses mini-batches: its shift, and the point that it compares with."""
+    """What a client keeps that uses mini-batches: its shift, a point w_i, ∇f_i(w_i), and whether there is one yet."""
 
     shift: Array
     point: Array
     slope: Array
     known: Array
-
-    @property
-    def anchors(self) -> Anchors:
-        """All but the shift."""
-        return Anchors(*self[1:])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,7 +235,6 @@ class ShiftedPDFP(PreconditionedMethod):
         constant_step=True,
         sends=("difference",),
         unequal_sampling=True,
-        uplink="d",
         downlink=True,
         proved="without momentum: linear for f strongly convex if BBᵀ is positive definite or the prox of g∘B exact",
         reference="Mishchenko et al. 2019; Salim et al. 2022; Condat and Richtárik 2023",
@@ -264,17 +251,6 @@ class ShiftedPDFP(PreconditionedMethod):
     shift_step: float | None = None
     batch_size: int | None = None
     refresh: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "momentum", _checks.flag("momentum", self.momentum))
-        if self.shift_step != 0:  # 0 is for gradients that are sent as they are
-            self._check_share("shift_step")
-        self._check_share("refresh")
-
-    def _check_share(self, name: str) -> None:
-        if getattr(self, name) is not None:
-            object.__setattr__(self, name, _checks.share(name, getattr(self, name)))
 
     def prepare(self, facts: Facts) -> ShiftedAlgorithm:
         constants = facts.constants
@@ -360,10 +336,11 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
         )  # fmt: skip
 
     def init_memory(self, n_clients: int) -> ShiftMemory | BatchMemory:
-        shift = self.model.xp.zeros((n_clients, *self.model.shape), dtype=np.float64)
+        shift = start_sums(self.model, n_clients)
         if self.method.batch_size is None:
             return ShiftMemory(shift)
-        return BatchMemory(shift, *Anchors.empty(n_clients, self.model))
+        point, slope = start_points(self.model, n_clients), start_points(self.model, n_clients)
+        return BatchMemory(shift, point, slope, np.zeros(n_clients, dtype=bool))
 
     def broadcast(self, state: ShiftedState) -> ShiftedMessage:
         return ShiftedMessage(state.z)
@@ -371,23 +348,22 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
     def client_update(self, local: LocalLosses, message: ShiftedMessage, k: int, draws: Draws) -> Update:
         # m_i = ∇f_i(z) − h_i
         z = message.z if self.factor is None else self.factor.apply(message.z)
-        memory, method = local.memory, self.method
+        method = self.method
         if method.batch_size is None:
-            gradients = local.gradients(z)
+            gradients, memory = local.gradients(z), local.memory
         else:
-            gradients, anchors = variance_reduced(local, z, memory.anchors, method.batch_size, method.refresh, draws)
-            memory = BatchMemory(memory.shift, *anchors)
+            gradients, memory = reduce_variance(local, z, method.batch_size, method.refresh, draws)
         if self.factor is not None:
             gradients = self.factor.adjoint(gradients)
-        return Update(ShiftedReply((gradients - memory.shift).astype(self.model.dtype, copy=False)), memory)
+        return Update(Difference((gradients - memory.shift).astype(self.model.dtype, copy=False)), memory)
 
-    def remember(self, shared: dict[str, Array], sent: ShiftedReply, k: int) -> dict[str, Array]:
+    def remember(self, shared: dict[str, Array], sent: Difference, k: int) -> dict[str, Array]:
         # h_i ← h_i + α m_i
         after = self.shift_step * sent.difference.astype(np.float64, copy=False)
         after += shared["shift"]
         return {"shift": after}
 
-    def server_update(self, state: ShiftedState, mean: ShiftedReply, k: int, count: int) -> ShiftedState:
+    def server_update(self, state: ShiftedState, mean: Difference, k: int, count: int) -> ShiftedState:
         return self._advance(state, k, *self.estimate_gradient(state, mean.difference, mean.difference, count))
 
     def weighted_update(self, state: ShiftedState, means: WeightedMeans, k: int, count: int) -> ShiftedState:
@@ -440,3 +416,36 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
         change = coordinates.coordinates(settled - x)
         smooth = float(np.vdot(state.slope, change)) + float(np.vdot(change, change)) / (2.0 * self.step(0))
         return settled if smooth + penalty.value(settled) - penalty.value(x) <= 0 else x
+
+
+def reduce_variance(
+    local: LocalLosses, z: Array, batch_size: int, refresh: float | None, draws: Draws
+) -> tuple[Array, BatchMemory]:
+    """Return the estimates of the clients' gradients at z, and what they remember after the round.
+
+    ::
+
+        with probability p:   ∇f_i(z), and w_i ← z
+        otherwise:            ∇f_batch(z) − ∇f_batch(w_i) + ∇f_i(w_i)
+
+    (D. Kovalev, S. Horváth and P. Richtárik, "Don't jump through hoops and remove those loops: SVRG and Katyusha are
+    better without the outer loop", ALT 2020.) Without ``refresh`` p is the batch's share of the client's samples. A
+    client that takes part for the first time has no w_i, and computes the full gradient.
+    """
+    memory: BatchMemory = local.memory
+    sizes = local.losses.sizes[local.clients]
+    chance = np.minimum(batch_size / sizes, 1.0) if refresh is None else np.full(len(sizes), refresh)
+    coins = draws.words(Purpose.REFRESH, 1)[:, 0] / 2.0**32
+    full = ~memory.known | (coins < chance)
+    estimates = np.empty_like(memory.slope)
+    if full.any():
+        whole = local._replace(clients=local.clients[full])
+        estimates[full] = whole.gradients(z)
+    part = ~full
+    if part.any():
+        some, draw = local._replace(clients=local.clients[part]), draws._replace(clients=draws.clients[part])
+        there = some.gradients(memory.point[part], batch_size, draw)
+        estimates[part] = some.gradients(z, batch_size, draw) - there + memory.slope[part]
+    wide = beside(full.reshape(-1, *[1] * z.ndim), z)
+    point, slope = np.where(wide, z, memory.point), np.where(wide, estimates, memory.slope)
+    return estimates, BatchMemory(memory.shift, point, slope, np.ones_like(full))

@@ -6,14 +6,12 @@ import dataclasses
 from typing import ClassVar, NamedTuple
 
 from fpdfp import steps
-from fpdfp._typing import Array, Shape
-from fpdfp.methods._forms import Gradient, Primal
-from fpdfp.methods._parameters import gradients_are_noisy
+from fpdfp._typing import Array
+from fpdfp.methods._forms import Gradient, Primal, gradients_are_noisy
 from fpdfp.methods._preconditioned import DualBudget, PreconditionedAlgorithm, PreconditionedMethod
-from fpdfp.methods.base import Facts, Update
-from fpdfp.methods.traits import Traits
+from fpdfp.methods.base import Facts, Traits, Update
 from fpdfp.precondition.agreement import Wanted
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
 
@@ -48,11 +46,9 @@ class StatelessPDFP(PreconditionedMethod):
     ----------
     step
         γ_k: a number, a schedule of :mod:`fpdfp.steps`, or ``"auto"``.
-    preconditioner
-        As for :class:`ShiftedPDFP`.
     batch_size
         The size of the mini-batches; None uses all samples.
-    dual_steps
+    preconditioner, dual_steps
         As for :class:`ShiftedPDFP`.
 
     References
@@ -77,7 +73,6 @@ class StatelessPDFP(PreconditionedMethod):
         solves="f + g∘B",
         sends=("gradient",),
         unequal_sampling=True,
-        uplink="d",
         proved="without preconditioner and with the exact prox: O(1/k) for f strongly convex",
         reference="Rosasco, Villa and Vũ 2020; Salim et al. 2022",
     )
@@ -86,9 +81,6 @@ class StatelessPDFP(PreconditionedMethod):
     preconditioner: Wanted = None
     batch_size: int | None = None
     dual_steps: int | None = None
-
-    def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        return {"gradient": model.shape}
 
     def prepare(self, facts: Facts) -> StatelessAlgorithm:
         noisy = gradients_are_noisy(self.batch_size, facts.constants)

@@ -9,12 +9,9 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array
-from fpdfp.methods._forms import Gradient, Primal
-from fpdfp.methods._memory import start_points
-from fpdfp.methods._parameters import choose_within
-from fpdfp.methods.base import Facts, Method, Remembering, Update
-from fpdfp.methods.pdfp import PDFPAlgorithm
-from fpdfp.methods.traits import Traits
+from fpdfp.methods._forms import Gradient, Primal, choose_lambda, start_points
+from fpdfp.methods.base import Facts, Method, Remembering, Traits, Update
+from fpdfp.methods.pdfp import PDFP, PDFPAlgorithm
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws
 
@@ -51,12 +48,10 @@ class SVRGPDFP(Method):
     ----------
     step
         γ: a number, or ``"auto"``, which is 1/(L + 4L_b) with L_b what mini-batches add to the smoothness.
-    batch_size
-        The size of the mini-batches; None uses all samples.
     epoch
         m.
-    lam
-        λ; by default 1/ρ_max(BBᵀ).
+    batch_size, lam
+        As for :class:`SPDFP`.
 
     References
     ----------
@@ -73,14 +68,11 @@ class SVRGPDFP(Method):
     array([2.75, 2.75, 0.18, 0.18])
     """
 
-    traits: ClassVar[Traits] = Traits(
+    traits: ClassVar[Traits] = dataclasses.replace(
+        PDFP.traits,
         title="primal-dual fixed point method, variance reduced mini-batches",
-        solves="f + g∘B",
-        sends=("gradient",),
-        partial_participation=False,
-        compression=False,
         compressed_form="ShiftedPDFP",
-        strong_convexity="not needed",
+        mini_batches=True,
         proved="O(1/k) for f convex",
         constant_step=True,
         reference="Zhu and Zhang 2021",
@@ -96,8 +88,7 @@ class SVRGPDFP(Method):
         model, constants = facts.model, facts.constants
         noisy = constants.lipschitz_mean + 4.0 * constants.batch_smoothness / constants.n_clients
         step = steps.resolve_constant(self.step, 1.0 / (noisy or 1.0))
-        lam = choose_within("lam", self.lam, model.largest_lambda, "1/ρ_max(BBᵀ)")
-        return SVRGPDFPAlgorithm(self, model, step, lam)
+        return SVRGPDFPAlgorithm(self, model, step, choose_lambda(self.lam, model))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from fpdfp import methods
-from fpdfp.methods.base import Method
-from fpdfp.methods.traits import Traits
+from fpdfp.methods.base import Method, Traits
 
 #: The order of the page: the paper's own, those for f alone, those for f + g, the centralised ones.
 ORDER: tuple[type[Method], ...] = (
@@ -36,19 +35,16 @@ ORDER: tuple[type[Method], ...] = (
     methods.ChambollePock,
 )
 
-HEADER = (
-    "method",
-    "minimises",
-    "sends",
-    "numbers up",
-    "partial participation",
-    "unequal sampling",
-    "compression",
-    "downlink",
-    "mini-batches",
-    "local steps",
-    "needs",
-)
+#: The columns that say "yes" or "no", and the traits that they show.
+ABILITIES = {
+    "partial participation": "partial_participation",
+    "unequal sampling": "unequal_sampling",
+    "compression": "compression",
+    "downlink": "downlink",
+    "mini-batches": "mini_batches",
+    "local steps": "local_steps",
+}
+HEADER = ("method", "minimises", "sends", "numbers up", *ABILITIES, "needs")
 
 INTRODUCTION = """# Methods
 
@@ -85,20 +81,12 @@ def needs(traits: Traits) -> str:
 def row(method: type[Method]) -> tuple[str, ...]:
     """Return the row of a method, one text for each entry of the header."""
     traits = method.traits
-    abilities = (
-        traits.partial_participation,
-        traits.unequal_sampling,
-        traits.compression,
-        traits.downlink,
-        traits.mini_batches,
-        traits.local_steps,
-    )
     return (
         method.__name__,
         traits.solves,
         ", ".join(traits.sends),
         traits.uplink,
-        *("yes" if able else "no" for able in abilities),
+        *("yes" if able else "no" for able in (getattr(traits, name) for name in ABILITIES.values())),
         needs(traits),
     )
 
