@@ -260,7 +260,7 @@ def _small_norms(rows: Rows, clients: Array, count: int) -> Array:
     """The largest eigenvalues of X_iX_iᵀ for clients with ``count`` rows each, padded for rounding."""
     starts, X = rows.offsets[clients], rows.X
     if rows.sparse:
-        from fpdfp._kernels.grams import row_grams
+        from fpdfp._kernels.matrix import row_grams
 
         grams = np.empty((len(clients), count, count))
         row_grams(X.data, X.indices, X.indptr, starts, grams)
