@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fpdfp._kernels import codes, glm, jit, philox, quantize, streams
-from fpdfp._kernels.functions import Scalar
+from fpdfp._kernels.glm import Scalar
 from tests.test_federation_trouble import files_of_at_most
 
 
@@ -114,9 +114,9 @@ def gradients(rows: int, features: int) -> Any:
     out = np.empty((5, features))
     points = rng.standard_normal((1, features))
     slope = glm.logistic_slope.address
-    glm.gradients_dense(
-        slope, 0.0, 0.0, None, None, X, y, np.arange(rows), offsets, np.arange(5), None, points, np.ones(features), out
-    )
+    form, matrix = (slope, 0.0, 0.0, None, None), (X, None, None, None)
+    where = np.arange(rows), offsets, np.arange(5), None
+    glm.gradients(*form, *matrix, y, *where, points, np.ones(features), out)
     return out
 
 

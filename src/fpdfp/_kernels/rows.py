@@ -48,13 +48,13 @@ def look_at_margins(
 
 
 @serial
-def find_lonely(new: Any, old: Any, folds: Any, sums: Any, least: Any, rounding: Any) -> Any:
+def share_of_one(new: Any, old: Any, folds: Any, count: Any, least: Any, rounding: Any) -> Any:
     """Return the largest share of one row in a change that fewer effective rows than ``least`` share, or 0.
 
-    That is looked at over all rows and over those of each fold, of which ``sums`` has a line: room for the sum of
-    changes, of their squares, and the largest. Changes of at most ``rounding`` are none.
+    That is looked at over all rows and over those of each fold, whose numbers are below ``count``. Changes of at most
+    ``rounding`` are none.
     """
-    sums[:] = 0.0
+    sums = np.zeros((count, 3))  # the sum of changes, of their squares, and the largest
     for i in range(new.size):
         change = abs(new[i] - old[i])
         line = sums[folds[i]]
@@ -73,11 +73,6 @@ def find_lonely(new: Any, old: Any, folds: Any, sums: Any, least: Any, rounding:
     if largest > rounding and total * total < least * squares:
         found = max(found, largest / total)
     return found
-
-
-def share_of_one(new: Any, old: Any, folds: Any, count: int, least: float, rounding: float) -> float:
-    """Do the same with room of its own; ``folds`` are numbers below ``count``."""
-    return float(find_lonely(new, old, folds, np.empty((count, 3)), least, rounding))
 
 
 @serial

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._kernels.functions import Scalar
+from fpdfp._kernels.glm import Scalar
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.families.means import mean_of

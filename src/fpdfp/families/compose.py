@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from fpdfp._kernels.functions import Scalar
+from fpdfp._kernels.glm import Scalar
 from fpdfp.families.base import Functions
 from fpdfp.families.links import LINKS
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp._kernels.functions import Scalar
-from fpdfp._kernels.glm import squared, squared_slope
+from fpdfp._kernels.glm import Scalar, squared, squared_slope
 from fpdfp._kernels.jit import serial
 from fpdfp._typing import Array
 from fpdfp.families.base import Family, Functions

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._kernels.functions import Scalar
+from fpdfp._kernels.glm import Scalar
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.families.base import Family, Functions

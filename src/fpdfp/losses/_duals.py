@@ -180,9 +180,10 @@ def evaluate_rows(losses: LinearModel, points: Array, held: IntArray, labels: In
     assert functions is not None
     rows, shape = losses._rows, (len(clients), len(points))
     out = ManySums(np.zeros(shape), np.zeros(shape), np.empty((*shape, losses.n_features)))
-    name, matrix = ("csr", (rows.X.data, rows.X.indices, rows.X.indptr)) if rows.sparse else ("dense", (rows.X,))
+    matrix = (None, rows.X.data, rows.X.indices, rows.X.indptr) if rows.sparse else (rows.X, None, None, None)
     columns = np.ascontiguousarray(points.T, dtype=np.float64)
-    getattr(many, f"many_{name}")(*functions, *matrix, rows.y, rows.offsets, labels, clients, columns, held, *out)
+    kernel: Any = many.evaluate
+    kernel(*functions, *matrix, rows.y, rows.offsets, labels, clients, columns, held, *out)
     return out
 
 
@@ -190,14 +191,14 @@ def evaluate_classes(
     losses: LinearModel, points: Array, held: IntArray, labels: IntArray, clients: IntArray, shifts: Array | None
 ) -> ManySums:
     """Return the sums of softmax losses; a point has a row for each class, ``shifts`` a column."""
-    from fpdfp._kernels import many_classes
+    from fpdfp._kernels import many
 
     rows, (count, classes, d) = losses._rows, points.shape
     shape = (len(clients), count)
     out = ManySums(np.zeros(shape), np.zeros(shape), np.empty((len(clients), count * classes, d)))
-    name, matrix = ("csr", (rows.X.data, rows.X.indices, rows.X.indptr)) if rows.sparse else ("dense", (rows.X,))
+    matrix = (None, rows.X.data, rows.X.indices, rows.X.indptr) if rows.sparse else (rows.X, None, None, None)
     columns = np.ascontiguousarray(points.reshape(-1, d).T, dtype=np.float64)
-    kernel = getattr(many_classes, f"many_{name}")
+    kernel: Any = many.evaluate_classes
     kernel(rows.weights, shifts, *matrix, rows.y, rows.offsets, labels, clients, columns, held, *out)
     return out._replace(slopes=out.slopes.reshape(*shape, classes, d))
 

@@ -260,11 +260,11 @@ class LinearModel(Losses):
 
     @functools.cached_property
     def _kernels(self) -> dict[str, Callable[..., None]]:
-        """The kernels in their form for dense or for CSR rows, given the rows; looked up once, as rounds are short."""
+        """The kernels, given the rows; looked up once, as rounds are short."""
         X, y, offsets = self._rows[:3]
-        form, rows = ("csr", (X.data, X.indices, X.indptr)) if self._rows.sparse else ("dense", (X,))
+        rows = (None, X.data, X.indices, X.indptr) if self._rows.sparse else (X, None, None, None)
         given = *rows, y, np.arange(len(y)), offsets
-        return {name: functools.partial(self._kernel(f"{name}_{form}"), *given) for name in ("values", "gradients")}
+        return {name: functools.partial(self._kernel(name), *given) for name in ("values", "gradients")}
 
     def _kernel(self, name: str) -> Callable[..., None]:
         """Return the kernel of this name."""

@@ -90,7 +90,7 @@ class SingleForm(LinearModel):
         from fpdfp._kernels import glm
 
         name_of_phi = ("logistic", "squared")[self.kind]
-        function = getattr(glm, name_of_phi if name.startswith("values") else f"{name_of_phi}_slope")
+        function = getattr(glm, name_of_phi if name == "values" else f"{name_of_phi}_slope")
         return functools.partial(getattr(glm, name), function.address, 0.0, 0.0, None, None)
 
     def _functions(self) -> tuple[Any, ...]:

@@ -197,7 +197,7 @@ class GLM(LinearModel):
         from fpdfp._kernels import glm
 
         functions, rows = self.distribution.functions, self._rows
-        function = functions.value if name.startswith("values") else functions.slope
+        function = functions.value if name == "values" else functions.slope
         return functools.partial(
             getattr(glm, name), function.address, *self.distribution.parameters, rows.weights, rows.shifts
         )
