@@ -33,7 +33,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from fpdfp._kernels.jit import KeptCode, inline, reduction, serial, threaded
+from fpdfp._kernels.jit import KeptCode, inline, reduction, serial, strictly_side_by_side, threaded
 from fpdfp._kernels.philox import sample_subset
 from fpdfp._typing import Array
 
@@ -178,7 +178,7 @@ def choose_rows(rows: Any, offsets: Any, client: Any, draws: Any, i: Any) -> Any
     return draw_rows(offsets, client, draws, i)
 
 
-@serial
+@strictly_side_by_side
 def linear_forms(X: Any, data: Any, indices: Any, indptr: Any, rows: Any, x: Any, z: Any) -> None:
     """Write a_jᵀx for the given rows."""
     if X is not None:
@@ -214,7 +214,7 @@ def start_with_ridge(l2: Any, x: Any, gradient: Any) -> None:
         gradient[j] = l2[j] * x[j]
 
 
-@serial
+@strictly_side_by_side
 def add_rows(X: Any, data: Any, indices: Any, indptr: Any, rows: Any, weights: Any, gradient: Any) -> None:
     """Add Σ_t w_t a_t over the given rows to a gradient."""
     if X is not None:
