@@ -28,7 +28,7 @@ import numpy as np
 import fpdfp
 from benchmarks import _tools
 from fpdfp._array import namespace
-from fpdfp._kernels import threads
+from fpdfp._kernels.jit import fastest
 from fpdfp._typing import Array
 from fpdfp.ct.device import module_for
 from fpdfp.ct.projector import XRayTransform
@@ -151,7 +151,7 @@ def spdhg(where: BuiltScan, balance: float, epochs: int) -> Curve:
     """A run of SPDHG."""
     method, curve = SPDHG(where, balance), Curve(f"balance {balance:g}", [], [], [])
     seconds, passes = 0.0, 0.0
-    with threads.fastest(method.rehearse, where.projections.size) if method.xp is np else contextlib.nullcontext():
+    with fastest(method.rehearse, where.projections.size) if method.xp is np else contextlib.nullcontext():
         for _ in range(2 * CLIENTS * epochs):
             began = time.perf_counter()
             passes += method.step()

@@ -9,8 +9,7 @@ import pytest
 import scipy.sparse
 
 import fpdfp
-from fpdfp._kernels import measure, quantize
-from fpdfp._kernels.tables import tables
+from fpdfp._kernels import quantize, streams
 
 
 def textbook(B: Any, weight: float, half: Any, v: Any, gamma: float, sigma: float) -> tuple[Any, Any]:
@@ -66,14 +65,14 @@ def test_what_is_no_number_stays_so() -> None:
     assert np.isnan(x).tolist() == np.isnan(v).tolist() == [[True, False, False], [False] * 3]
 
 
-@pytest.mark.parametrize("codec", [measure.AUTO, measure.RANS, measure.OMEGA])
+@pytest.mark.parametrize("codec", [streams.AUTO, streams.RANS, streams.OMEGA])
 def test_small_arrays_are_compressed_at_once(codec: int) -> None:
     values = np.random.default_rng(0).standard_normal((5, 130)) * np.array([[1.0], [0.0], [1e-3], [5.0], [1.0]])
     found = []
     for compress in (quantize.compress_at_once.__wrapped__, quantize.compress_in_steps):  # type: ignore[attr-defined]
         out, bits = np.empty_like(values), np.empty(5, np.int64)
         draws = (3, 4, 16, np.arange(5), 7)
-        assert compress(0, 0, values, 100, 20, *draws, codec, -20, 20, *tables(), 7, out, bits)
+        assert compress(0, 0, values, 100, 20, *draws, codec, -20, 20, *streams.tables(), 7, out, bits)
         found.append((out, bits))
     for one, other in zip(*found, strict=True):
         assert one.tobytes() == other.tobytes()

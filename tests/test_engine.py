@@ -262,7 +262,7 @@ def test_a_forked_child_is_told_and_does_not_hang() -> None:
         "def work(seed):\n"
         "    jit.use.one_thread = False\n"
         "    form = glm.squared_slope.address, 0.0, 0.0, None, None\n"
-        "    glm.gradients_dense(*form, X, np.ones(2), *where, X[:1], X[0], np.empty_like(X))\n"
+        "    glm.gradients(*form, X, None, None, None, np.ones(2), *where, X[:1], X[0], np.empty_like(X))\n"
         "def small(seed):\n    return test_engine.noisy(5, seed=seed).rounds\n"
         "print('small', small(0), multiprocessing.get_context('fork').Pool(1).map(small, [1]))\n"
         "work(0)\n"

@@ -26,11 +26,11 @@ def words(text: str) -> list[int]:
 @pytest.mark.parametrize(("counter", "key", "expected"), KNOWN)
 def test_philox_gives_the_published_words(counter: str, key: str, expected: str) -> None:
     block, tag, client, round_ = words(counter)
-    lane, group = block % philox.LANES, block // philox.LANES
+    lane, group = block % philox.BLOCKS, block // philox.BLOCKS
     out = np.zeros(philox.GROUP, dtype=np.uint32)
     k0, k1 = words(key)
     philox.fill_group(k0, k1, tag, client, round_, group, out)
-    assert out[lane :: philox.LANES].tolist() == words(expected)
+    assert out[lane :: philox.BLOCKS].tolist() == words(expected)
 
 
 def test_words_do_not_depend_on_the_batch_or_on_how_many_are_drawn() -> None:

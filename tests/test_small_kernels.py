@@ -17,9 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fpdfp._kernels import elias, glm, jit, measure, norms, philox, quantize, rounding, threads
-from fpdfp._kernels.functions import Scalar
-from fpdfp._kernels.tables import tables
+from fpdfp._kernels import codes, glm, jit, philox, quantize, streams
+from fpdfp._kernels.glm import Scalar
 from tests.test_federation_trouble import files_of_at_most
 
 
@@ -44,6 +43,17 @@ def numbers(seed: int, rows: int, size: int, kind: str, dtype: Any) -> Any:
         return values.astype(dtype)
 
 
+#: Ways of rounding, with the scales that they are used with.
+WAYS = [
+    (quantize.UNIFORM, quantize.L2),
+    (quantize.UNIFORM, quantize.MAX),
+    (quantize.EXPONENTIAL, quantize.L2),
+    (quantize.EXPONENTIAL, quantize.POWER),
+    (quantize.COIN, quantize.MAX),
+    (quantize.SIGN, quantize.MEAN),
+]
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
@@ -51,8 +61,7 @@ def numbers(seed: int, rows: int, size: int, kind: str, dtype: Any) -> Any:
     size=st.sampled_from([1, 3, 31, 64, 65, 256, 300, 1025, 2100]),
     block=st.sampled_from([1, 7, 64, 512, 5000]),
     levels=st.sampled_from([1, 2, 4, 20, 127, 1000, 10**6]),
-    way=st.sampled_from([(quantize.UNIFORM, norms.L2), (quantize.UNIFORM, norms.MAX), (quantize.EXPONENTIAL, norms.L2),
-                         (quantize.EXPONENTIAL, norms.POWER), (quantize.COIN, norms.MAX), (quantize.SIGN, norms.MEAN)]),
+    way=st.sampled_from(WAYS),
     kind=st.sampled_from(["plain", "tiny", "zeros", "powers", "infinite"]),
     dtype=st.sampled_from([np.float64, np.float32]),
 )  # fmt: skip
@@ -65,7 +74,7 @@ def test_numpy_quantizes_and_counts_to_the_last_bit(
     clients = np.arange(5, 5 + rows)
     draws = (seed & 0xFFFFFFFF, seed >> 5, 16 | 3 << 8, clients, 7)
     found = []
-    for roundtrip in (kernel(quantize.roundtrip), rounding.roundtrip):
+    for roundtrip in (kernel(quantize.roundtrip), quantize._roundtrip_plainly):
         where = np.empty((rows, size), np.int32), np.empty((rows, -(-size // block)), np.float32), np.empty_like(values)
         roundtrip(*way, values, block, s, *draws, *where)
         found.append(where)
@@ -75,12 +84,12 @@ def test_numpy_quantizes_and_counts_to_the_last_bit(
     if kind == "infinite":
         return
     bounds = (-1, 0) if way[0] in (quantize.COIN, quantize.SIGN) else (-s, s)
-    for code in (measure.AUTO, measure.FIXED, measure.ADAPTIVE, measure.RANS, measure.OMEGA):
-        arguments = (code, rounded, scales, block, *bounds, *tables())
-        assert measure._is_small(*arguments)
+    for code in (streams.AUTO, streams.FIXED, streams.ADAPTIVE, streams.RANS, streams.OMEGA):
+        arguments = (code, rounded, scales, block, *bounds, *streams.tables())
+        assert streams._is_small(*arguments)
         counted = np.empty(rows, np.int64), np.empty(rows, np.int64)
-        kernel(measure.count_bits)(*arguments, counted[0])
-        measure._count_plainly(*arguments, counted[1])
+        kernel(streams.count_bits)(*arguments, counted[0])
+        streams._count_plainly(*arguments, counted[1])
         np.testing.assert_array_equal(*counted)
 
 
@@ -89,13 +98,13 @@ def test_numpy_draws_the_words_of_the_kernel(size: int) -> None:
     clients = np.array([0, 3, 2**32 - 1])
     words = np.empty((3, size), np.uint32)
     philox.fill_words(2**32 - 1, 12345, 8 | 9 << 8, clients, 2**32 - 2, words)
-    np.testing.assert_array_equal(rounding.draw_words(2**32 - 1, 12345, 8 | 9 << 8, clients, 2**32 - 2, size), words)
+    np.testing.assert_array_equal(quantize.draw_words(2**32 - 1, 12345, 8 | 9 << 8, clients, 2**32 - 2, size), words)
 
 
 def test_tables_hold_the_codes_of_the_kernel() -> None:
-    table = elias.make_table()
-    for k in (1, 2, 3, 17, 256, elias.TABLE - 1):
-        assert (int(table[k]) >> 6, int(table[k]) & 63) == elias.codeword(k)
+    table = codes.make_table()
+    for k in (1, 2, 3, 17, 256, codes.TABLE - 1):
+        assert (int(table[k]) >> 6, int(table[k]) & 63) == codes.codeword(k)
 
 
 def gradients(rows: int, features: int) -> Any:
@@ -105,9 +114,9 @@ def gradients(rows: int, features: int) -> Any:
     out = np.empty((5, features))
     points = rng.standard_normal((1, features))
     slope = glm.logistic_slope.address
-    glm.gradients_dense(
-        slope, 0.0, 0.0, None, None, X, y, np.arange(rows), offsets, np.arange(5), None, points, np.ones(features), out
-    )
+    form, matrix = (slope, 0.0, 0.0, None, None), (X, None, None, None)
+    where = np.arange(rows), offsets, np.arange(5), None
+    glm.gradients(*form, *matrix, y, *where, points, np.ones(features), out)
     return out
 
 
@@ -124,7 +133,7 @@ def test_threads_are_chosen_by_time_and_small_work_is_not_timed(monkeypatch: pyt
     monkeypatch.setattr(jit.use, "one_thread", False)
     monkeypatch.setattr(numba, "get_num_threads", lambda: 4)
     calls, clock = 0, 0.0
-    monkeypatch.setattr("fpdfp._kernels.threads.time.perf_counter", lambda: clock)
+    monkeypatch.setattr("fpdfp._kernels.jit.time.perf_counter", lambda: clock)
 
     def work() -> None:
         nonlocal calls, clock
@@ -132,12 +141,12 @@ def test_threads_are_chosen_by_time_and_small_work_is_not_timed(monkeypatch: pyt
         clock += 0.002 if jit.use.one_thread == slow_alone else 0.001
 
     for slow_alone in (True, False):
-        with threads.fastest(work, jit.SMALL + 1):
+        with jit.fastest(work, jit.SMALL + 1):
             assert jit.use.one_thread is not slow_alone
         assert not jit.use.one_thread
-    assert 0 < calls <= 2 * (3 + 2 * threads.TRIALS)
+    assert 0 < calls <= 2 * (3 + 2 * jit.TRIALS)
     calls = 0
-    with threads.fastest(work, jit.SMALL):
+    with jit.fastest(work, jit.SMALL):
         assert jit.use.one_thread
     assert calls == 0
 
@@ -150,9 +159,9 @@ def test_threads_are_chosen_by_the_work_itself(
 ) -> None:
     """Nothing is done twice; the first of each, which compiles, does not count; short work is one thread's."""
     clock, slow = [0.0], {True: 1.0, False: 1.0}
-    monkeypatch.setattr("fpdfp._kernels.threads.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("fpdfp._kernels.jit.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr(jit.use, "one_thread", False)
-    trial, done = threads.Trial(), list[bool]()
+    trial, done = jit.Trial(), list[bool]()
     for _ in range(12):
         with trial.working(timed=True):
             done.append(jit.use.one_thread)
@@ -162,7 +171,7 @@ def test_threads_are_chosen_by_the_work_itself(
             assert jit.use.one_thread is (trial.alone is True)
     assert done[:2] == [True, True]
     assert (trial.alone, done[-1], jit.use.one_thread) == (wanted, wanted, False)
-    assert done.count(False) == (0 if alone < threads.SHORT else 5 if wanted else 6)
+    assert done.count(False) == (0 if alone < jit.SHORT else 5 if wanted else 6)
 
 
 def test_the_kernel_takes_over_when_numpy_has_taken_as_long_as_compiling(monkeypatch: pytest.MonkeyPatch) -> None:

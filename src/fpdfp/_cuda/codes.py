@@ -15,7 +15,7 @@ SORT_PIECE = 4096
 
 
 def pack_fixed(levels: Array, lowest: int, width: int) -> Array:
-    """Return the 32-bit words of a row of levels, as :func:`fpdfp._kernels.fixed.encode` writes them."""
+    """Return the 32-bit words of a row of levels, as :func:`fpdfp._kernels.codes.encode_fixed` writes them."""
     import cupy
 
     words = -(-levels.size * width // 32)
@@ -52,7 +52,7 @@ def live_levels(levels: Array, scales: Array, block: int) -> Array:
 
 
 def count_bits(code: int, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> IntArray:
-    """Return the exact bits of the levels of each row, as :func:`fpdfp._kernels.measure.count_bits` does."""
+    """Return the exact bits of the levels of each row, as :func:`fpdfp._kernels.streams.count_bits` does."""
     import cupy
 
     whole = (scales.view(np.uint32) != 0).all(axis=1).get().tolist()
@@ -72,20 +72,21 @@ def _stream_bits(code: int, streams: Sequence[Array], lowest: int, highest: int)
 
     The kernels of all streams are started before the result of any is waited for.
     """
-    from fpdfp._kernels import adaptive, measure
+    from fpdfp._kernels import adaptive
+    from fpdfp._kernels import streams as kernels
 
     lengths: list[IntArray] = []
-    if code in (measure.FIXED, measure.AUTO):
+    if code in (kernels.FIXED, kernels.AUTO):
         lengths.append(np.array([one.size for one in streams]) * (highest - lowest).bit_length())
-    if code in (measure.RANS, measure.AUTO):
+    if code in (kernels.RANS, kernels.AUTO):
         lengths.append(_tokens(streams, lowest, highest))
-    if code in (measure.OMEGA, measure.AUTO):
+    if code in (kernels.OMEGA, kernels.AUTO):
         lengths.append(_elias(streams))
-    least = np.min(lengths, axis=0) if lengths else np.full(len(streams), measure.NEVER)
-    if code not in (measure.ADAPTIVE, measure.AUTO):
+    least = np.min(lengths, axis=0) if lengths else np.full(len(streams), kernels.NEVER)
+    if code not in (kernels.ADAPTIVE, kernels.AUTO):
         return least
     tried = [
-        i for i, one in enumerate(streams) if code == measure.ADAPTIVE or adaptive.is_tried(one.size, lowest, highest)
+        i for i, one in enumerate(streams) if code == kernels.ADAPTIVE or adaptive.is_tried(one.size, lowest, highest)
     ]
     for i, bits in zip(tried, _adaptive([streams[i] for i in tried], lowest, highest), strict=True):
         if adaptive.handicap(bits, streams[i].size) <= least[i]:
@@ -98,7 +99,7 @@ def _adaptive(streams: Sequence[Array], lowest: int, highest: int) -> IntArray:
     import cupy
 
     from fpdfp._kernels import adaptive
-    from fpdfp._kernels.tables import tables
+    from fpdfp._kernels.streams import tables
 
     counted = []
     for levels in streams:
@@ -114,27 +115,27 @@ def _tokens(streams: Sequence[Array], lowest: int, highest: int) -> IntArray:
     """Return the length of each stream in rANS, with the shorter of two splits where there are two."""
     import cupy
 
-    from fpdfp._kernels import measure, tokens
-    from fpdfp._kernels.tables import tables
+    from fpdfp._kernels import rans
+    from fpdfp._kernels import streams as kernels
 
     totals = cupy.zeros(len(streams), dtype=np.uint64)
     for i, levels in enumerate(streams):
         kernel("sum_numbers")(_share(levels.size), (THREADS,), (levels, np.uint64(levels.size), totals[i : i + 1]))
     tried: list[tuple[int, int]] = []
     for i, (levels, total) in enumerate(zip(streams, totals.get().tolist(), strict=True)):
-        shift = int(tokens.shift_for(total, levels.size))
-        tried += [(i, h) for h in ({shift, 0} if tokens.fits(lowest, highest) else {shift})]
-    counts = cupy.zeros((len(tried), tokens.TOKENS), dtype=np.uint64)
+        shift = int(rans.shift_for(total, levels.size))
+        tried += [(i, h) for h in ({shift, 0} if rans.fits(lowest, highest) else {shift})]
+    counts = cupy.zeros((len(tried), rans.TOKENS), dtype=np.uint64)
     for (i, shift), row in zip(tried, counts, strict=True):
         size = streams[i].size
         kernel("count_tokens")(_share(size), (THREADS,), (streams[i], np.uint64(size), np.int32(shift), row))
     lengths = np.full(len(streams), np.iinfo(np.int64).max)
     for (i, shift), row in zip(tried, counts.get().astype(np.int64), strict=True):
-        work = np.zeros((measure.WORKSPACE, tokens.TOKENS), dtype=np.int64)
-        work[measure.COUNTS] = row
-        plan = np.zeros(measure.PLAN, dtype=np.int64)
-        given = shift, tokens.CENTRE, tables().costs, measure.NEVER
-        length = int(measure.plan_counted(streams[i].size, *given, work, plan))
+        work = np.zeros((kernels.WORKSPACE, rans.TOKENS), dtype=np.int64)
+        work[kernels.COUNTS] = row
+        plan = np.zeros(kernels.PLAN, dtype=np.int64)
+        given = shift, rans.CENTRE, kernels.tables().costs, kernels.NEVER
+        length = int(kernels.plan_counted(streams[i].size, *given, work, plan))
         lengths[i] = min(lengths[i], length)
     return lengths
 
@@ -148,7 +149,7 @@ def _elias(streams: Sequence[Array]) -> IntArray:
     """Return the length of each stream in the Elias omega code, dense or sparse, whichever is shorter."""
     import cupy
 
-    from fpdfp._kernels import elias
+    from fpdfp._kernels.codes import codeword
 
     pieces = [-(-levels.size // ELIAS_PIECE) for levels in streams]
     last = cupy.full((len(streams), max(pieces)), -1, dtype=np.int64)
@@ -160,8 +161,5 @@ def _elias(streams: Sequence[Array]) -> IntArray:
     for levels, warps, row, total in zip(streams, pieces, known, totals, strict=True):
         kernel("elias_lengths")(grid(32 * warps, 1), (THREADS,), (levels, np.uint64(levels.size), row, total))
     return np.array(
-        [
-            1 + min(dense, sparse + int(elias.codeword(nonzero + 1)[1]))
-            for dense, sparse, nonzero in totals.get().tolist()
-        ]
+        [1 + min(dense, sparse + int(codeword(nonzero + 1)[1])) for dense, sparse, nonzero in totals.get().tolist()]
     )

@@ -14,7 +14,7 @@ from fpdfp._typing import Array
 
 THREADS = 256
 L2 = 0
-#: As in :mod:`fpdfp._kernels.norms`.
+#: As in :mod:`fpdfp._kernels.quantize`.
 PIECE = 1024
 UNIT = 2.0**900
 #: Up to so many pieces, a block's sum is taken in one kernel.
@@ -132,7 +132,7 @@ def half(
     random: bool, digits: int, lowest: int, infinity: int, values: Array, k0: int, k1: int, tag: int, clients: Array,
     round_: int, codes: Array, good: Array,
 ) -> None:  # fmt: skip
-    """Write 16-bit numbers, as :func:`fpdfp._kernels.half.half` does."""
+    """Write 16-bit numbers, as :func:`fpdfp._kernels.quantize.half` does."""
     import cupy
 
     rows, size = values.shape

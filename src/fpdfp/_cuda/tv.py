@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp._cuda.source import C_NAMES
-from fpdfp._kernels.shapes import check_dual_step, check_gradient
+from fpdfp._kernels.tv import check_dual_step, check_gradient
 from fpdfp._typing import Array
 
 THREADS = 256

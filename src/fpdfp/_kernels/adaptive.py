@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from numba import int64, uint8, uint64
 
-from fpdfp._kernels.bits import BROKEN, bit_length
+from fpdfp._kernels.codes import BROKEN, bit_length
 from fpdfp._kernels.jit import interpret, serial
-from fpdfp._kernels.tokens import CENTRE, fits
+from fpdfp._kernels.rans import CENTRE, fits
 
 #: Levels after which counts start from zero.
 BLOCK = 1 << 14

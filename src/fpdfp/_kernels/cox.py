@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange
 
-from fpdfp._kernels.glm import add_rows_csr, add_rows_dense, linear_forms_csr, linear_forms_dense, start_with_ridge
+from fpdfp._kernels.glm import add_rows, linear_forms, start_with_ridge
 from fpdfp._kernels.jit import inline, serial, threaded
 
 #: The rows of ``sets``: the exponent that N and D are without, these, what rows with and without an event get from a
@@ -201,48 +201,6 @@ def expect(z: Any, first: Any, last: Any, event: Any, weights: Any, sets: Any, e
 
 
 @serial
-def forms_dense(X: Any, own: Any, x: Any, z: Any) -> None:
-    """Write the linear forms of some rows."""
-    linear_forms_dense(X, own, x, z)
-
-
-@serial
-def forms_csr(data: Any, indices: Any, indptr: Any, own: Any, x: Any, z: Any) -> None:
-    """Write the linear forms of some rows of a CSR matrix."""
-    linear_forms_csr(data, indices, indptr, own, x, z)
-
-
-@serial
-def forms(X: Any, data: Any, indices: Any, indptr: Any, own: Any, x: Any, z: Any) -> None:
-    """Write the linear forms of some rows, dense (X) or CSR (data); Numba leaves out what is None."""
-    if X is not None:
-        forms_dense(X, own, x, z)
-    if data is not None:
-        forms_csr(data, indices, indptr, own, x, z)
-
-
-@serial
-def rows_dense(X: Any, own: Any, weights: Any, gradient: Any) -> None:
-    """Add Σ_t w_t a_t over some rows to a gradient."""
-    add_rows_dense(X, own, weights, gradient)
-
-
-@serial
-def rows_csr(data: Any, indices: Any, indptr: Any, own: Any, weights: Any, gradient: Any) -> None:
-    """Add Σ_t w_t a_t over some rows of a CSR matrix to a gradient."""
-    add_rows_csr(data, indices, indptr, own, weights, gradient)
-
-
-@serial
-def add_rows(X: Any, data: Any, indices: Any, indptr: Any, own: Any, weights: Any, gradient: Any) -> None:
-    """Add Σ_t w_t a_t over some rows to a gradient, dense (X) or CSR (data)."""
-    if X is not None:
-        rows_dense(X, own, weights, gradient)
-    if data is not None:
-        rows_csr(data, indices, indptr, own, weights, gradient)
-
-
-@serial
 def examine_group(table: Any, group: Any, z: Any, sets: Any) -> Any:
     """Fill in the sets of a group and return minus its log-likelihood; z has all linear forms of its rows."""
     a, b = table.rows[group], table.rows[group + 1]
@@ -277,7 +235,7 @@ def values(
         for group in range(table.groups[client], table.groups[client + 1]):
             own = numbers[table.rows[group] : table.rows[group + 1]]
             z = np.empty(own.size, dtype=np.float64)
-            forms(X, data, indices, indptr, own, x, z)
+            linear_forms(X, data, indices, indptr, own, x, z)
             z += table.offset[own[0] : own[0] + own.size]
             sets = np.empty((SETS, table.times[group + 1] - table.times[group]))
             total += examine_group(table, group, z, sets)
@@ -299,7 +257,7 @@ def gradients(
         for group in range(table.groups[client], table.groups[client + 1]):
             own = numbers[table.rows[group] : table.rows[group + 1]]
             z = np.empty(own.size, dtype=np.float64)
-            forms(X, data, indices, indptr, own, point, z)
+            linear_forms(X, data, indices, indptr, own, point, z)
             z += table.offset[own[0] : own[0] + own.size]
             slopes = np.empty(own.size, dtype=np.float64)
             residuals(table, group, z, slopes)

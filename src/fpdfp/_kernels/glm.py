@@ -1,10 +1,16 @@
 """Gradients and values of generalised linear losses, many clients in one call.
 
 A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, plus the ridge ``½ Σ_j l2_j x_j²``.
-``phi`` and ``slope`` are the addresses of φ and its derivative (:mod:`fpdfp._kernels.functions`), p and q their
-parameters; ``weights`` multiply the rows' losses, and ``shifts`` are added
-to their linear forms, both None where there are none. Gradients take the vector ``l2``, values the ridge itself, which
-all clients share.
+``phi`` and ``slope`` are the addresses of φ and its derivative, p and q their parameters; ``weights`` multiply the
+rows' losses, and ``shifts`` are added to their linear forms, both None where there are none. Gradients take the vector
+``l2``, values the ridge itself, which all clients share.
+
+A matrix is four arguments, here and in the kernels of other losses: a dense X, or ``data``, ``indices`` and ``indptr``
+of a CSR matrix; the others are None, and Numba leaves out what is done with them.
+
+φ is a function (z, y, p, q) to a number that is compiled to machine code by itself, and kernels call it by its address,
+which is a number. So a kernel is compiled once for all of them, and a new family of losses compiles only its own
+functions.
 
 ``rows`` has the numbers of all rows, sorted by client: those of client i are ``rows[offsets[i]:offsets[i + 1]]``. Where
 ``draws`` is None, a client uses all of them. Otherwise it uses a random batch, and ``draws`` has what that is drawn
@@ -14,16 +20,78 @@ from: the two words of the key, tag, round, the size of a batch, and the clients
 
 from __future__ import annotations
 
+import functools
 import math
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba import float64, prange, uint64
+from llvmlite import ir
+from numba import float64, int64, prange, uint64, void
+from numba.core import cgutils
+from numba.core.ccallback import CFunc
+from numba.extending import intrinsic
 
-from fpdfp._kernels.functions import Scalar, call
-from fpdfp._kernels.jit import inline, reduction, serial, threaded
+from fpdfp._kernels.jit import KeptCode, inline, reduction, serial, strictly_side_by_side, threaded
 from fpdfp._kernels.philox import sample_subset
-from fpdfp._kernels.prefetch import fetch_rows
+from fpdfp._typing import Array
+
+#: p and q are parameters, two numbers that are the same for all rows.
+SIGNATURE = float64(float64, float64, float64, float64)
+#: Bytes of a line of the cache, and how many bytes are asked for at most: the nearer caches hold no more.
+LINE, MOST = 64, 1 << 18
+
+
+class Scalar:
+    """A function (z, y, p, q) that is compiled when it is first used; its machine code is kept on disk."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
+        compiled: Any = CFunc(self.function, (SIGNATURE.args, SIGNATURE.return_type), {}, {"error_model": "numpy"})
+        compiled._cache = KeptCode(self.function)
+        compiled.compile()
+        return compiled
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled function, valid as long as this object."""
+        return int(self._compiled.address)
+
+    def __call__(self, z: Array, y: Array, parameters: tuple[float, float] = (0.0, 0.0)) -> Array:
+        """Return the function at each row."""
+        out = np.empty(len(z))
+        z, y = (np.ascontiguousarray(rows, dtype=np.float64) for rows in (z, y))
+        evaluate_rows(self.address, z, y, *parameters, out)
+        return out
+
+    def bind(self, name: str, others: Mapping[str, Any]) -> Scalar:
+        """Return the same function with other compiled functions in place of the names that it refers to."""
+        made = types.FunctionType(self.function.__code__, self.function.__globals__ | dict(others))
+        made.__name__ = made.__qualname__ = name  # machine code is kept by this name
+        made.__module__ = self.function.__module__
+        return Scalar(made)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def call(typing: Any, address: Any, z: Any, y: Any, p: Any, q: Any) -> Any:
+    """Call the function at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        double = ir.DoubleType()
+        pointer = builder.inttoptr(given[0], ir.FunctionType(double, [double] * 4).as_pointer())
+        return builder.call(pointer, given[1:])
+
+    return float64(int64, float64, float64, float64, float64), generate
+
+
+@serial
+def evaluate_rows(address: Any, z: Any, y: Any, p: Any, q: Any, out: Any) -> None:
+    for j in range(z.size):
+        out[j] = call(address, z[j], y[j], p, q)
 
 
 @Scalar
@@ -110,24 +178,21 @@ def choose_rows(rows: Any, offsets: Any, client: Any, draws: Any, i: Any) -> Any
     return draw_rows(offsets, client, draws, i)
 
 
-@inline
-def linear_forms_dense(X: Any, rows: Any, x: Any, z: Any) -> None:
+@strictly_side_by_side
+def linear_forms(X: Any, data: Any, indices: Any, indptr: Any, rows: Any, x: Any, z: Any) -> None:
     """Write a_jᵀx for the given rows."""
-    t = 0
-    while t + 4 <= rows.size:
-        a, b, c, e = X[rows[t]], X[rows[t + 1]], X[rows[t + 2]], X[rows[t + 3]]
-        z[t], z[t + 1], z[t + 2], z[t + 3] = four_dots(a, b, c, e, x)
-        t += 4
-    while t < rows.size:
-        z[t] = dot(X[rows[t]], x)
-        t += 1
-
-
-@inline
-def linear_forms_csr(data: Any, indices: Any, indptr: Any, rows: Any, x: Any, z: Any) -> None:
-    """Write a_jᵀx for the given rows of a CSR matrix."""
-    for t in range(rows.size):
-        z[t] = sparse_dot(data, indices, indptr[rows[t]], indptr[rows[t] + 1], x)
+    if X is not None:
+        t = 0
+        while t + 4 <= rows.size:
+            a, b, c, e = X[rows[t]], X[rows[t + 1]], X[rows[t + 2]], X[rows[t + 3]]
+            z[t], z[t + 1], z[t + 2], z[t + 3] = four_dots(a, b, c, e, x)
+            t += 4
+        while t < rows.size:
+            z[t] = dot(X[rows[t]], x)
+            t += 1
+    if data is not None:
+        for t in range(rows.size):
+            z[t] = sparse_dot(data, indices, indptr[rows[t]], indptr[rows[t] + 1], x)
 
 
 @inline
@@ -149,76 +214,76 @@ def start_with_ridge(l2: Any, x: Any, gradient: Any) -> None:
         gradient[j] = l2[j] * x[j]
 
 
-@inline
-def add_rows_dense(X: Any, rows: Any, weights: Any, gradient: Any) -> None:
+@strictly_side_by_side
+def add_rows(X: Any, data: Any, indices: Any, indptr: Any, rows: Any, weights: Any, gradient: Any) -> None:
     """Add Σ_t w_t a_t over the given rows to a gradient."""
-    t = 0
-    while t + 4 <= rows.size:
-        a, b, c, e = X[rows[t]], X[rows[t + 1]], X[rows[t + 2]], X[rows[t + 3]]
-        wa, wb, wc, we = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
-        for j in range(gradient.size):
-            gradient[j] += (wa * a[j] + wb * b[j]) + (wc * c[j] + we * e[j])
-        t += 4
-    while t < rows.size:
-        a, wa = X[rows[t]], weights[t]
-        for j in range(gradient.size):
-            gradient[j] += wa * a[j]
-        t += 1
+    if X is not None:
+        t = 0
+        while t + 4 <= rows.size:
+            a, b, c, e = X[rows[t]], X[rows[t + 1]], X[rows[t + 2]], X[rows[t + 3]]
+            wa, wb, wc, we = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
+            for j in range(gradient.size):
+                gradient[j] += (wa * a[j] + wb * b[j]) + (wc * c[j] + we * e[j])
+            t += 4
+        while t < rows.size:
+            a, wa = X[rows[t]], weights[t]
+            for j in range(gradient.size):
+                gradient[j] += wa * a[j]
+            t += 1
+    if data is not None:
+        for t in range(rows.size):
+            weight = weights[t]
+            for p in range(indptr[rows[t]], indptr[rows[t] + 1]):
+                gradient[uint64(indices[p])] += weight * data[p]
 
 
 @inline
-def add_rows_csr(data: Any, indices: Any, indptr: Any, rows: Any, weights: Any, gradient: Any) -> None:
-    """Add Σ_t w_t a_t over the given rows of a CSR matrix to a gradient."""
-    for t in range(rows.size):
-        weight = weights[t]
-        for p in range(indptr[rows[t]], indptr[rows[t] + 1]):
-            gradient[uint64(indices[p])] += weight * data[p]
+def fetch_rows(X: Any, rows: Any) -> None:
+    """Have the given rows of a matrix in C order brought into the second cache; nothing is computed."""
+    length = X.shape[1] * X.itemsize
+    if rows.size * length <= MOST:
+        for t in range(rows.size):
+            for offset in range(0, length, LINE):
+                fetch(X, rows[t], offset)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fetch(typing: Any, matrix: Any, row: Any, offset: Any) -> Any:
+    """Ask for the line of the cache with a byte of a row."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, given[0])
+        stride = cgutils.unpack_tuple(builder, array.strides, 2)[0]
+        pointer = ir.IntType(8).as_pointer()
+        place = builder.gep(
+            builder.bitcast(array.data, pointer), [builder.add(builder.mul(given[1], stride), given[2])]
+        )
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        # to be read, not written; into the second cache, which takes more such wishes at a time than the first; data
+        builder.call(function, [place, *(ir.Constant(number, value) for value in (0, 2, 1))])
+        return context.get_dummy_value()
+
+    return void(matrix, int64, int64), generate
 
 
 @threaded
-def gradients_dense(
-    slope: Any,
-    p: Any,
-    q: Any,
-    weights: Any,
-    shifts: Any,
-    X: Any,
-    y: Any,
-    rows: Any,
-    offsets: Any,
-    clients: Any,
-    draws: Any,
-    x: Any,
-    l2: Any,
-    out: Any,
-) -> None:
-    shared = x.shape[0] == 1
-    for i in prange(clients.size):
-        own = choose_rows(rows, offsets, clients[i], draws, i)
-        if draws is not None:
-            fetch_rows(X, own)
-        point = x[0] if shared else x[i]
-        z = np.empty(own.size, dtype=np.float64)
-        linear_forms_dense(X, own, point, z)
-        weigh(slope, p, q, weights, shifts, y, own, z)
-        start_with_ridge(l2, point, out[i])
-        add_rows_dense(X, own, z, out[i])
-
-
-@threaded
-def gradients_csr(
-    slope: Any, p: Any, q: Any, weights: Any, shifts: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any,
-    offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any,
+def gradients(
+    slope: Any, p: Any, q: Any, weights: Any, shifts: Any, X: Any, data: Any, indices: Any, indptr: Any, y: Any,
+    rows: Any, offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any,
 ) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
         own = choose_rows(rows, offsets, clients[i], draws, i)
+        if draws is not None and X is not None:
+            fetch_rows(X, own)
         point = x[0] if shared else x[i]
         z = np.empty(own.size, dtype=np.float64)
-        linear_forms_csr(data, indices, indptr, own, point, z)
+        linear_forms(X, data, indices, indptr, own, point, z)
         weigh(slope, p, q, weights, shifts, y, own, z)
         start_with_ridge(l2, point, out[i])
-        add_rows_csr(data, indices, indptr, own, z, out[i])
+        add_rows(X, data, indices, indptr, own, z, out[i])
 
 
 @inline
@@ -236,48 +301,12 @@ def mean_loss(phi: Any, p: Any, q: Any, weights: Any, shifts: Any, y: Any, rows:
 
 
 @threaded
-def values_dense(
-    phi: Any,
-    p: Any,
-    q: Any,
-    weights: Any,
-    shifts: Any,
-    X: Any,
-    y: Any,
-    rows: Any,
-    offsets: Any,
-    clients: Any,
-    x: Any,
-    ridge: Any,
-    out: Any,
-) -> None:
+def values(
+    phi: Any, p: Any, q: Any, weights: Any, shifts: Any, X: Any, data: Any, indices: Any, indptr: Any, y: Any,
+    rows: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any,
+) -> None:  # fmt: skip
     for i in prange(clients.size):
         own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
         z = np.empty(own.size, dtype=np.float64)
-        linear_forms_dense(X, own, x, z)
-        out[i] = mean_loss(phi, p, q, weights, shifts, y, own, z) + ridge
-
-
-@threaded
-def values_csr(
-    phi: Any,
-    p: Any,
-    q: Any,
-    weights: Any,
-    shifts: Any,
-    data: Any,
-    indices: Any,
-    indptr: Any,
-    y: Any,
-    rows: Any,
-    offsets: Any,
-    clients: Any,
-    x: Any,
-    ridge: Any,
-    out: Any,
-) -> None:
-    for i in prange(clients.size):
-        own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
-        z = np.empty(own.size, dtype=np.float64)
-        linear_forms_csr(data, indices, indptr, own, x, z)
+        linear_forms(X, data, indices, indptr, own, x, z)
         out[i] = mean_loss(phi, p, q, weights, shifts, y, own, z) + ridge

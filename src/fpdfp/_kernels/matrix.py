@@ -1,4 +1,4 @@
-"""Products of one matrix with many vectors, each vector's result independent of the others."""
+"""Products of one matrix with many vectors, each vector's result independent of the others; and sparse matrices."""
 
 from __future__ import annotations
 
@@ -215,3 +215,52 @@ def weighted_gram_csr(data: Any, indices: Any, indptr: Any, weights: Any, place:
                     total += parts[part, b, a]
             out[a, b] = total
             out[b, a] = total
+
+
+@serial
+def take_columns(
+    data: Any, indices: Any, indptr: Any, place: Any, some_data: Any, some_indices: Any, some_indptr: Any
+) -> Any:  # fmt: skip
+    """Write some columns of a CSR matrix as one of their own, and return how many entries they have.
+
+    ``place`` says where a column comes, −1 for one that does not; there is room for all entries.
+    """
+    found = uint64(0)
+    some_indptr[0] = 0
+    for row in range(indptr.size - 1):
+        for p in range(uint64(indptr[row]), uint64(indptr[row + 1])):
+            at = place[uint64(indices[p])]
+            # what does not count is written over: there are no jumps that a processor would have to guess
+            some_data[found], some_indices[found] = data[p], at
+            found += uint64(at >= 0)
+        some_indptr[row + 1] = found
+    return found
+
+
+@serial
+def dot_rows(data: Any, indices: Any, i: int, end_i: int, j: int, end_j: int) -> float:
+    """Return the inner product of two rows, whose indices are sorted."""
+    total = 0.0
+    while i < end_i and j < end_j:
+        if indices[i] == indices[j]:
+            total += float(data[i]) * float(data[j])
+            i += 1
+            j += 1
+        elif indices[i] < indices[j]:
+            i += 1
+        else:
+            j += 1
+    return total
+
+
+@threaded
+def row_grams(data: Any, indices: Any, indptr: Any, starts: Any, out: Any) -> None:
+    """Write X_i X_iᵀ for matrices of as many rows as ``out`` has, which begin at ``starts``."""
+    for client in prange(len(starts)):
+        for a in range(out.shape[1]):
+            row = starts[client] + a
+            for b in range(a + 1):
+                other = starts[client] + b
+                value = dot_rows(data, indices, indptr[row], indptr[row + 1], indptr[other], indptr[other + 1])
+                out[client, a, b] = value
+                out[client, b, a] = value

@@ -18,7 +18,7 @@ from fpdfp._kernels.jit import inline, serial
 #: Coordinates come in groups of 256; in a group, coordinate r takes word r // 64 of block r % 64.
 #: Neighbouring coordinates then use neighbouring blocks, which processors and GPUs do side by side.
 GROUP = 256
-LANES = 64
+BLOCKS = 64
 
 
 @inline
@@ -39,14 +39,14 @@ def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
 @serial
 def fill_group(k0: Any, k1: Any, tag: Any, client: Any, round_: Any, group: Any, words: Any) -> None:
     """Write the 256 words of one group of coordinates into ``words``."""
-    for lane in range(LANES):
+    for lane in range(BLOCKS):
         w0, w1, w2, w3 = philox(
-            uint32(group * LANES + lane), uint32(tag), uint32(client), uint32(round_), uint32(k0), uint32(k1)
+            uint32(group * BLOCKS + lane), uint32(tag), uint32(client), uint32(round_), uint32(k0), uint32(k1)
         )
         words[lane] = w0
-        words[LANES + lane] = w1
-        words[2 * LANES + lane] = w2
-        words[3 * LANES + lane] = w3
+        words[BLOCKS + lane] = w1
+        words[2 * BLOCKS + lane] = w2
+        words[3 * BLOCKS + lane] = w3
 
 
 @serial

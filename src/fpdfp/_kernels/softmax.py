@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, prange, uint64
 
-from fpdfp._kernels.glm import add_rows_dense, choose_rows, linear_forms_dense, start_with_ridge
+from fpdfp._kernels.glm import add_rows, choose_rows, linear_forms, start_with_ridge
 from fpdfp._kernels.jit import inline, serial, threaded
 
 #: Dense rows that all classes go through while they are in the cache; a multiple of four, as the helpers take them.
@@ -57,7 +57,7 @@ def weigh(z: Any, label: Any, count: Any) -> None:
 def forms_dense(X: Any, rows: Any, x: Any, z: Any, turned: Any) -> None:
     """Write a_jᵀx_k for up to ``BLOCK`` rows into z, a row for each class, and into ``turned``, a row for each row."""
     for k in range(x.shape[0]):
-        linear_forms_dense(X, rows, x[k], z[k])
+        linear_forms(X, None, None, None, rows, x[k], z[k])
     for t in range(rows.size):
         for k in range(x.shape[0]):
             turned[t, k] = z[k, t]
@@ -79,7 +79,7 @@ def client_gradient_dense(X: Any, y: Any, rows: Any, x: Any, l2: Any, gradient: 
         for k in range(classes):
             for t in range(block.size):
                 z[k, t] = turned[t, k]
-            add_rows_dense(X, block, z[k], gradient[k])
+            add_rows(X, None, None, None, block, z[k], gradient[k])
 
 
 @serial
@@ -116,61 +116,57 @@ def client_gradient_csr(
             gradient[k, j] = l2[j] * x[k, j] + sums[j, k]
 
 
+@inline
+def client_loss_dense(X: Any, y: Any, rows: Any, x: Any) -> Any:
+    """Return the sum of the losses of one client's rows."""
+    z = np.empty((x.shape[0], BLOCK), dtype=np.float64)
+    turned = np.empty((BLOCK, x.shape[0]), dtype=np.float64)
+    total = 0.0
+    for start in range(0, rows.size, BLOCK):
+        block = rows[start : start + BLOCK]
+        forms_dense(X, block, x, z, turned)
+        for t in range(block.size):
+            total += loss(turned[t], int64(y[block[t]]))
+    return total
+
+
+@inline
+def client_loss_csr(data: Any, indices: Any, indptr: Any, y: Any, rows: Any, columns: Any) -> Any:
+    """Return the sum of the losses of one client's rows of a CSR matrix."""
+    z = np.empty(columns.shape[1], dtype=np.float64)
+    total = 0.0
+    for t in range(rows.size):
+        forms_csr(data, indices, indptr[rows[t]], indptr[rows[t] + 1], columns, z)
+        total += loss(z, int64(y[rows[t]]))
+    return total
+
+
 @threaded
-def gradients_dense(
-    X: Any, y: Any, rows: Any, offsets: Any, clients: Any, draws: Any, x: Any, l2: Any, out: Any
-) -> None:
+def gradients(
+    X: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, offsets: Any, clients: Any, draws: Any, x: Any,
+    l2: Any, out: Any,
+) -> None:  # fmt: skip
     shared = x.shape[0] == 1
     for i in prange(clients.size):
         own = choose_rows(rows, offsets, clients[i], draws, i)
-        client_gradient_dense(X, y, own, x[0] if shared else x[i], l2, out[i])
+        point = x[0] if shared else x[i]
+        if X is not None:
+            client_gradient_dense(X, y, own, point, l2, out[i])
+        if data is not None:
+            client_gradient_csr(data, indices, indptr, y, own, point, l2, out[i])
 
 
 @threaded
-def gradients_csr(
-    data: Any,
-    indices: Any,
-    indptr: Any,
-    y: Any,
-    rows: Any,
-    offsets: Any,
-    clients: Any,
-    draws: Any,
-    x: Any,
-    l2: Any,
+def values(
+    X: Any, data: Any, indices: Any, indptr: Any, y: Any, rows: Any, offsets: Any, clients: Any, x: Any, ridge: Any,
     out: Any,
-) -> None:
-    shared = x.shape[0] == 1
-    for i in prange(clients.size):
-        own = choose_rows(rows, offsets, clients[i], draws, i)
-        client_gradient_csr(data, indices, indptr, y, own, x[0] if shared else x[i], l2, out[i])
-
-
-@threaded
-def values_dense(X: Any, y: Any, rows: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any) -> None:
-    for i in prange(clients.size):
-        own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
-        z = np.empty((x.shape[0], BLOCK), dtype=np.float64)
-        turned = np.empty((BLOCK, x.shape[0]), dtype=np.float64)
-        total = 0.0
-        for start in range(0, own.size, BLOCK):
-            block = own[start : start + BLOCK]
-            forms_dense(X, block, x, z, turned)
-            for t in range(block.size):
-                total += loss(turned[t], int64(y[block[t]]))
-        out[i] = total / own.size + ridge
-
-
-@threaded
-def values_csr(
-    data: Any, indices: Any, indptr: Any, y: Any, rows: Any, offsets: Any, clients: Any, x: Any, ridge: Any, out: Any
-) -> None:
+) -> None:  # fmt: skip
     columns = np.ascontiguousarray(x.T)
     for i in prange(clients.size):
         own = rows[offsets[clients[i]] : offsets[clients[i] + 1]]
-        z = np.empty(x.shape[0], dtype=np.float64)
         total = 0.0
-        for t in range(own.size):
-            forms_csr(data, indices, indptr[own[t]], indptr[own[t] + 1], columns, z)
-            total += loss(z, int64(y[own[t]]))
+        if X is not None:
+            total = client_loss_dense(X, y, own, x)
+        if data is not None:
+            total = client_loss_csr(data, indices, indptr, y, own, columns)
         out[i] = total / own.size + ridge

@@ -29,7 +29,7 @@ import numpy as np
 from numba import get_num_threads, prange, uint64
 
 from fpdfp._kernels.jit import inline, serial, side_by_side, threaded
-from fpdfp._kernels.planes import crossed, neighbours
+from fpdfp._kernels.rays import crossed, neighbours
 from fpdfp._kernels.scans import AXIS, FIRST, HEIGHT, LENGTH, LEVEL, MIDDLE, ROW, SCALE, SLOPE, SQUARE, START, STEP
 from fpdfp._typing import Array
 

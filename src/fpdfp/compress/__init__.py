@@ -1,10 +1,8 @@
 """Compressors: messages that stand for arrays, and their exact length in bits."""
 
 from fpdfp.compress.base import Compressed, Compressor, Quantized
-from fpdfp.compress.plain import Full, Half
-from fpdfp.compress.quantizers import NUQSGD, QSGD, Natural
-from fpdfp.compress.sign import Sign
-from fpdfp.compress.subset import RandK, TopK
+from fpdfp.compress.plain import Full, Half, RandK, TopK
+from fpdfp.compress.quantizers import NUQSGD, QSGD, Natural, Sign
 from fpdfp.compress.wire import decode
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The interface of compressors."""
+"""The interface of compressors, and what they share: the codes of levels, and the frames of messages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fpdfp import _checks
-from fpdfp._array import namespace
+from fpdfp import _checks, _cuda, _kernels
+from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.errors import MessageError
 from fpdfp.rng import Draws
@@ -29,6 +29,14 @@ MAX_DIMENSIONS = 15
 CHECKSUM_BYTES = 4
 #: The number of a compressor has five bits.
 WIRE_IDS = 32
+#: The codes of levels by name; the numbers stand in messages.
+CODES = {"fixed": 1, "omega": 3, "rans": 5, "adaptive": 8, "auto": 15}
+#: Numbers of codes that are no longer read, and stay reserved.
+FORMER = {2: "Elias gamma", 4: "Rice", 6: "ANS of constriction"}
+#: Stands in messages without levels.
+NO_CODE = 0
+#: Levels up to which several messages are written and read in one call.
+SHORT = 1 << 14
 #: What else a scale cannot hold.
 LIMIT = " or values beyond the range of float32"
 
@@ -318,3 +326,107 @@ def write_varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+def check_codec(codec: Any) -> str:
+    """Return the name of a code."""
+    return _checks.choice("codec", codec, tuple(CODES))
+
+
+def count_bits(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> IntArray:
+    """Return the exact bits of the levels of each row: those of the blocks whose scale is not zero."""
+    if namespace(levels) is not np:
+        return _cuda.count_bits(CODES[codec], levels, scales, block, lowest, highest)
+    bits = np.empty(len(levels), dtype=np.int64)
+    streams = _kernels.streams
+    streams.count_bits(CODES[codec], levels, scales, block, lowest, highest, *streams.tables(), bits)
+    return bits
+
+
+def encode_rows(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> list[Parts]:
+    """Write the levels of each row, all from ``lowest`` to ``highest``, in a code; ``"auto"`` takes the shortest."""
+    if namespace(levels) is not np:
+        return [
+            _encode_on_gpu(codec, _cuda.live_levels(row, scale, block), lowest, highest)
+            for row, scale in zip(levels, scales, strict=True)
+        ]
+    codes, starts, ends = np.empty((3, len(levels)), dtype=np.int64)
+    streams = _kernels.streams
+    data = streams.encode_rows(
+        CODES[codec], levels, scales, block, lowest, highest, *streams.tables(), codes, starts, ends
+    ).data  # fmt: skip
+    rows = zip(codes.tolist(), starts.tolist(), ends.tolist(), strict=True)
+    return [Parts(code, [data[start:end]] if end > start else []) for code, start, end in rows]
+
+
+def encode_row(codec: str, levels: Array, lowest: int, highest: int) -> Parts:
+    """Do the same for one row that is sent whole."""
+    scales = namespace(levels).ones((1, 1), dtype=np.float32)
+    return encode_rows(codec, levels[None], scales, max(1, levels.size), lowest, highest)[0]
+
+
+def _encode_on_gpu(codec: str, levels: Array, lowest: int, highest: int) -> Parts:
+    if codec != "fixed" or levels.size == 0:
+        return encode_row(codec, to_host(levels), lowest, highest)
+    width = (highest - lowest).bit_length()
+    words = to_host(_cuda.pack_fixed(levels, lowest, width)).astype("<u4", copy=False)
+    return Parts(CODES[codec], [words.view(np.uint8).data[: -(-levels.size * width // 8)]])
+
+
+def decode_levels(body: Body, count: int, lowest: int, highest: int, device: str = "cpu") -> Array:
+    """Read ``count`` levels, all from ``lowest`` to ``highest``; on the GPU, if they are wanted there."""
+    if count == 0:
+        if body.code != NO_CODE or body.data:
+            raise damage_error("it has levels where none are due")
+        return on_device(device).empty(0, dtype=np.int32)
+    if body.code in FORMER:
+        raise MessageError(
+            f"a message has code {body.code} ({FORMER[body.code]}), which this version no longer reads; "
+            "the codes are 'fixed', 'omega', 'rans' and 'adaptive'"
+        )
+    if body.code not in CODES.values() or body.code == CODES["auto"]:
+        raise damage_error(f"code {body.code} is unknown")
+    if device != "cpu" and body.code == CODES["fixed"]:
+        return _decode_on_gpu(body.data, count, lowest, highest)
+    streams, levels = _kernels.streams, np.empty(count, dtype=np.int32)
+    data = np.frombuffer(body.data, dtype=np.uint8)
+    fault = streams.decode_stream(body.code, data, lowest, highest, streams.tables().logs, levels)
+    if fault:
+        raise damage_error(streams.FAULTS[fault])
+    return on_device(device).asarray(levels)
+
+
+def _decode_on_gpu(data: bytes, count: int, lowest: int, highest: int) -> Array:
+    """Read levels in a fixed number of bits."""
+    import cupy
+
+    width = (highest - lowest).bit_length()
+    bits = count * width
+    if len(data) < -(-bits // 8):
+        raise damage_error("its levels are cut off or out of range")
+    if len(data) > -(-bits // 8) or (bits % 8 and data[-1] >> bits % 8):
+        raise damage_error("there is something after its levels")
+    words = np.zeros(len(data) // 4 + 3, dtype="<u4")
+    words.view(np.uint8)[: len(data)] = np.frombuffer(data, dtype=np.uint8)
+    levels = cupy.empty(count, dtype=np.int32)
+    if not _cuda.unpack_fixed(cupy.asarray(words.astype(np.uint32)), count, lowest, highest, width, levels):
+        raise damage_error("its levels are cut off or out of range")
+    return levels
+
+
+def decode_rows(bodies: Sequence[Body], size: int, block: int, lowest: int, highest: int) -> tuple[Array, Array] | None:
+    """Read the levels and scales of several short messages at once; None where it has to be one after the other.
+
+    That is also where one is damaged: to read it by itself says how.
+    """
+    if len(bodies) < 2 or not 0 < size <= SHORT:
+        return None
+    data = np.frombuffer(b"".join([body.data for body in bodies]), dtype=np.uint8)
+    codes = np.array([body.code for body in bodies])
+    ends = np.cumsum([len(body.data) for body in bodies])
+    levels = np.empty((len(bodies), size), dtype=np.int32)
+    scales = np.empty((len(bodies), -(-size // block)), dtype=np.uint32)
+    streams = _kernels.streams
+    if not streams.decode_rows(data, ends, codes, block, lowest, highest, streams.tables().logs, levels, scales):
+        return None
+    return levels, scales.view(np.float32)

@@ -1,4 +1,4 @@
-"""Compressors that send numbers unchanged, or in 16 bits."""
+"""Compressors without scales: they send numbers unchanged, in 16 bits, or a few of them exactly."""
 
 from __future__ import annotations
 
@@ -13,28 +13,37 @@ import numpy as np
 from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.compress import codecs
 from fpdfp.compress.base import (
+    NO_CODE,
     Body,
     Compressed,
     Compressor,
     Parts,
     Quantized,
+    check_codec,
+    count_bits,
     damage_error,
+    decode_levels,
+    encode_row,
     frame_bits,
     on_device,
     refuse_nonfinite,
+    size_of,
     to_sendable,
+    with_rounding,
     write_varint,
 )
 from fpdfp.compress.wire import read_varint
-from fpdfp.errors import ArgumentTypeError
+from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.rng import Draws, check_draws
 
 #: Zeros are left out of so many numbers or more, if at most one in so many is not zero.
 LEAST_SPARSE, SPARSE = 64, 8
 #: Places of so many numbers are written in the Elias omega code, those of more by rANS, which describes its model.
 FEW = 32
+#: The code of positions that the receiver draws again: 20 bytes, the key and counter they come from.
+ORIGIN = 7
+ORIGIN_BYTES = 20
 
 
 class ValueCompressor(Compressor):
@@ -49,11 +58,11 @@ class ValueCompressor(Compressor):
         return np.full(len(values), 8 * self.item(quantized.dtype).itemsize * values.shape[1], dtype=np.int64)
 
     def pack(self, quantized: Quantized, row: int) -> Parts:
-        return Parts(codecs.NO_CODE, [to_little_endian(values_of(quantized)[row])])
+        return Parts(NO_CODE, [to_little_endian(values_of(quantized)[row])])
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         item = self.item(dtype)
-        if body.code != codecs.NO_CODE or len(body.data) != item.itemsize * math.prod(shape):
+        if body.code != NO_CODE or len(body.data) != item.itemsize * math.prod(shape):
             raise damage_error("its length does not fit its shape")
         values = np.frombuffer(body.data, dtype=item.newbyteorder("<")).astype(item)
         return self.make(shape, dtype, values=on_device(device).asarray(values)[None])
@@ -79,10 +88,9 @@ class Full(ValueCompressor):
         return 0.0
 
     def quantize(self, arrays: Array, draws: Draws | None, purpose: int) -> Quantized:
-        arrays = to_sendable(arrays)
-        refuse_nonfinite(arrays, "")
-        rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
-        return self.make(tuple(arrays.shape[1:]), arrays.dtype, values=rows)
+        rows, shape = _rows(arrays)
+        refuse_nonfinite(rows, "")
+        return self.make(shape, rows.dtype, values=rows)
 
     def dequantize(self, quantized: Quantized) -> Array:
         self.check_source(quantized)
@@ -101,7 +109,7 @@ class Full(ValueCompressor):
         return pack_numbers(values_of(quantized)[row])
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
-        if body.code == codecs.NO_CODE:
+        if body.code == NO_CODE:
             return super().unpack(body, shape, dtype, device)
         values = unpack_numbers(body, math.prod(shape), np.dtype(dtype))
         return self.make(shape, dtype, values=on_device(device).asarray(values)[None])
@@ -151,7 +159,7 @@ def number_bits(rows: Array) -> IntArray:
         if few.size:
             ones = namespace(rows).ones((len(few), 1), dtype=np.float32)
             lengths = np.array([8 * len(write_varint(count)) for count in counts[few].tolist()])
-            places = codecs.count(codec, _places(rows[few]), ones, size, 0, 1)
+            places = count_bits(codec, _places(rows[few]), ones, size, 0, 1)
             bits[few] = lengths + item * counts[few] + places
     return bits
 
@@ -162,9 +170,9 @@ def pack_numbers(numbers: Array) -> Parts:
         places = _places(numbers)
         count = int(places.sum())
         if SPARSE * count <= numbers.size:
-            code, pieces = codecs.encode("omega" if count <= FEW else "rans", places, 0, 1)
+            code, pieces = encode_row("omega" if count <= FEW else "rans", places, 0, 1)
             return Parts(code, [write_varint(count), to_little_endian(numbers[places.astype(bool)]), *pieces])
-    return Parts(codecs.NO_CODE, [to_little_endian(numbers)])
+    return Parts(NO_CODE, [to_little_endian(numbers)])
 
 
 def unpack_numbers(body: Body, size: int, item: np.dtype[Any]) -> Array:
@@ -173,7 +181,7 @@ def unpack_numbers(body: Body, size: int, item: np.dtype[Any]) -> Array:
     end = start + count * item.itemsize
     if size < LEAST_SPARSE or SPARSE * count > size or end > len(body.data):
         raise damage_error("its number of places is wrong")
-    places = codecs.decode(Body(body.code, body.data[end:]), size, 0, 1)
+    places = decode_levels(Body(body.code, body.data[end:]), size, 0, 1)
     if np.count_nonzero(places) != count:
         raise damage_error("its number of places is wrong")
     numbers = np.zeros(size, dtype=item)
@@ -219,7 +227,7 @@ class Half(ValueCompressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from fpdfp.rng import Draws, check_draws
+    >>> from fpdfp.rng import Draws
     >>> Half("bfloat16", random=False).compress(np.array([[np.pi]]), Draws(0, 0, np.array([0])), 16).values
     array([[3.140625]])
     """
@@ -251,14 +259,13 @@ class Half(ValueCompressor):
         return np.dtype(np.uint16)
 
     def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
-        arrays = to_sendable(arrays)
-        draws = check_draws(draws, purpose, len(arrays))
-        rows = arrays.reshape(len(arrays), math.prod(arrays.shape[1:]))
-        xp = namespace(arrays)
+        rows, shape = _rows(arrays)
+        draws = check_draws(draws, purpose, len(rows))
+        xp = namespace(rows)
         codes = xp.empty(rows.shape, dtype=np.uint16)
         good = xp.empty(len(rows), dtype=np.bool_)
         k0, k1 = draws.key
-        half = _half_kernel(arrays)
+        half = _kernels.quantize.half if xp is np else _cuda.half
         half(
             self.random, *FORMATS[self.format], rows, k0, k1, draws.tag(purpose), draws.clients, draws.round, codes,
             good,
@@ -268,7 +275,7 @@ class Half(ValueCompressor):
             raise FloatingPointError(
                 f"a message holds NaN, infinities or values beyond the range of {self.format}{hint}"
             )
-        return self.make(tuple(arrays.shape[1:]), arrays.dtype, values=codes)
+        return self.make(shape, rows.dtype, values=codes)
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         quantized = super().unpack(body, shape, dtype, device)
@@ -316,7 +323,251 @@ def to_little_endian(values: Array) -> bytes:
     return host.astype(host.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def _half_kernel(array: Array) -> Any:
-    if namespace(array) is np:
-        return _kernels.half.half
-    return _cuda.half
+class SubsetCompressor(Compressor):
+    """What random-k and top-k share: which entries they choose is all that differs."""
+
+    k: int | float
+    codec: str
+
+    n_parameters: ClassVar[int] = 1
+
+    def count(self, size: int) -> int:
+        """Return how many of ``size`` entries are sent."""
+        if isinstance(self.k, float):  # rounded, since 0.07 · 100 is a little above 7
+            return min(size, max(1, math.ceil(round(self.k * size, 9))))
+        return min(size, self.k)
+
+    def body_bits(self, quantized: Quantized) -> IntArray:
+        values = values_of(quantized)
+        return 8 * quantized.dtype.itemsize * values.shape[1] + self.position_bits(quantized)
+
+    def position_bits(self, quantized: Quantized) -> IntArray:
+        """Return the exact bits of the positions: a row of zeros and ones."""
+        mask = _mask_of(quantized)
+        scales = namespace(mask).ones((len(mask), 1), dtype=np.float32)
+        return count_bits(self.codec, mask, scales, max(1, mask.shape[1]), 0, 1)
+
+    def pack(self, quantized: Quantized, row: int) -> Parts:
+        code, positions = encode_row(self.codec, _mask_of(quantized)[row], 0, 1)
+        return Parts(code, [to_little_endian(values_of(quantized)[row]), *positions])
+
+    def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
+        size = math.prod(shape)
+        k, item = self.count(size), np.dtype(dtype)
+        end = k * item.itemsize
+        if len(body.data) < end:
+            raise damage_error("it is cut off")
+        values = np.frombuffer(body.data, dtype=item.newbyteorder("<"), count=k).astype(item, copy=False)
+        mask = self.read_positions(Body(body.code, body.data[end:]), size)
+        if np.count_nonzero(mask) != k:
+            raise damage_error("its number of positions is wrong")
+        xp = on_device(device)
+        return self.make(shape, dtype, levels=xp.asarray(mask)[None], values=xp.asarray(values)[None])
+
+    def read_positions(self, body: Body, size: int) -> Array:
+        """Read the row of zeros and ones."""
+        return decode_levels(body, size, 0, 1)
+
+    def dequantize(self, quantized: Quantized) -> Array:
+        self.check_source(quantized)
+        mask, values = _mask_of(quantized), values_of(quantized)
+        out = namespace(mask).zeros(mask.shape, dtype=quantized.dtype)
+        out[mask.astype(bool)] = values.ravel()
+        return out.reshape(len(mask), *quantized.shape)
+
+    def parameters(self, shape: Shape) -> tuple[int, ...]:
+        return (self.count(math.prod(shape)),)
+
+    def _check(self) -> None:
+        accepted = "an integer of at least 1 or a share above 0 and below 1"
+        if isinstance(self.k, float | np.floating):
+            object.__setattr__(self, "k", float(self.k))
+            if not 0 < self.k < 1:
+                raise ArgumentError("k", f"must be {accepted}, got {self.k}")
+        elif isinstance(self.k, bool) or not hasattr(self.k, "__index__"):
+            raise ArgumentTypeError("k", f"must be {accepted}, got {self.k!r}")
+        else:
+            object.__setattr__(self, "k", _checks.integer("k", self.k, at_least=1))
+        check_codec(self.codec)
+
+
+@dataclasses.dataclass(frozen=True)
+class TopK(SubsetCompressor):
+    """The k entries of largest size, exactly, and zeros for the others: **biased**.
+
+    Methods whose theory needs unbiased messages raise an error. Of entries of equal size the first ones are sent.
+
+    Parameters
+    ----------
+    k
+        How many entries are sent: an integer, or a share of them as a float below 1.
+    codec
+        How their positions are written: as for :class:`QSGD`, of a row of zeros and ones.
+
+    References
+    ----------
+    S. U. Stich, J.-B. Cordonnier and M. Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fpdfp.rng import Draws
+    >>> TopK(2).compress(np.array([[3.0, -4.0, 0.5]]), Draws(0, 0, np.array([0])), 16).values
+    array([[ 3., -4.,  0.]])
+    >>> TopK(2).unbiased
+    False
+    """
+
+    k: int | float
+    codec: str = "auto"
+
+    wire_id: ClassVar[int] = 7
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @property
+    def unbiased(self) -> bool:
+        return False
+
+    def omega(self, shape: int | Shape) -> float:
+        """Return 1 − k/d, since the smallest entries are omitted."""
+        size = size_of(shape)
+        return 1.0 - self.count(size) / size if size else 0.0
+
+    def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
+        rows, shape = _rows(arrays)
+        refuse_nonfinite(rows, "")
+        # Numbers without their signs have the order of their bits.
+        keys = rows.view(f"u{rows.dtype.itemsize}") & ((1 << 8 * rows.dtype.itemsize - 1) - 1)
+        k = self.count(rows.shape[1])
+        mask = choose_largest(keys, k)
+        values = rows[mask.astype(bool)].reshape(len(rows), k)
+        return self.make(shape, rows.dtype, levels=mask, values=values)
+
+    @classmethod
+    def from_parameters(cls, parameters: Sequence[int]) -> TopK:
+        return cls(max(1, parameters[0]))  # 0 for an empty array
+
+
+@dataclasses.dataclass(frozen=True)
+class RandK(SubsetCompressor):
+    """A random k of the d entries, multiplied by d/k, and zeros for the others: unbiased.
+
+    The entries are those with the k smallest of d drawn words. The receiver can draw them again, so the positions take
+    at most 20 bytes. These bytes contain the seed of the run; use another ``codec`` if a reader of the messages must
+    not know it.
+
+    Parameters
+    ----------
+    k
+        How many entries are sent: an integer, or a share of them as a float below 1.
+    codec
+        How their positions are written: as for :class:`QSGD`, of a row of zeros and ones; or ``"auto"``: the
+        shortest of those, or 20 bytes to draw them again.
+
+    References
+    ----------
+    J. Konečný and P. Richtárik, "Randomized distributed mean estimation: accuracy vs. communication", Frontiers in
+    Applied Mathematics and Statistics 4 (2018).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fpdfp.rng import Draws
+    >>> RandK(2).compress(np.array([[3.0, -4.0, 0.5]]), Draws(0, 0, np.array([0])), 16).values
+    array([[ 0.  , -6.  ,  0.75]])
+    """
+
+    k: int | float
+    codec: str = "auto"
+
+    wire_id: ClassVar[int] = 6
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    def omega(self, shape: int | Shape) -> float:
+        """Return d/k − 1, with an allowance for rounding to the precision of the message."""
+        size = size_of(shape)
+        return with_rounding(size / self.count(size) - 1.0) if size else 0.0
+
+    def quantize(self, arrays: Array, draws: Draws, purpose: int) -> Quantized:
+        rows, shape = _rows(arrays)
+        draws = check_draws(draws, purpose, len(rows))
+        refuse_nonfinite(rows, "")
+        n, d = rows.shape
+        k = self.count(d)
+        k0, k1 = draws.key
+        origin = np.empty((n, 5), dtype=np.uint32)
+        origin[:] = k0, k1, draws.tag(purpose), 0, draws.round
+        origin[:, 3] = draws.clients
+        mask = _draw_positions(origin, d, k, namespace(rows))
+        with np.errstate(over="ignore"):
+            values = multiply(rows[mask.astype(bool)].reshape(n, k), d / max(k, 1), rows.dtype)
+        refuse_nonfinite(values)
+        return self.make(shape, rows.dtype, levels=mask, values=values, origin=origin)
+
+    def position_bits(self, quantized: Quantized) -> IntArray:
+        bits = super().position_bits(quantized)
+        known = quantized.origin is not None
+        return np.minimum(bits, 8 * ORIGIN_BYTES) if self.codec == "auto" and known else bits
+
+    def pack(self, quantized: Quantized, row: int) -> Parts:
+        if self.codec == "auto" and quantized.origin is not None:
+            one = dataclasses.replace(quantized, levels=_mask_of(quantized)[row : row + 1])
+            if super().position_bits(one)[0] > 8 * ORIGIN_BYTES:
+                origin = to_little_endian(quantized.origin[row])
+                return Parts(ORIGIN, [to_little_endian(values_of(quantized)[row]), origin])
+        return super().pack(quantized, row)
+
+    def read_positions(self, body: Body, size: int) -> Array:
+        if body.code != ORIGIN:
+            return super().read_positions(body, size)
+        if len(body.data) != ORIGIN_BYTES:
+            raise damage_error("its positions are cut off")
+        origin = np.frombuffer(body.data, dtype="<u4").astype(np.uint32)
+        mask: Array = _draw_positions(origin[None], size, self.count(size), np)[0]
+        return mask
+
+    @classmethod
+    def from_parameters(cls, parameters: Sequence[int]) -> RandK:
+        return cls(max(1, parameters[0]))  # 0 for an empty array
+
+
+def choose_largest(keys: Array, k: int) -> Array:
+    """Return 1 for the k largest keys of each row, of equal ones the first, and 0 for the others."""
+    xp = namespace(keys)
+    chosen = xp.zeros(keys.shape, dtype=np.int32)
+    if k == 0:
+        return chosen
+    if xp is np:
+        _kernels.quantize.select_largest(keys, 8 * keys.dtype.itemsize, k, chosen)
+        return chosen
+    for row, target in zip(keys, chosen, strict=True):
+        least = xp.partition(row, row.size - k)[row.size - k]
+        ties = row == least
+        missing = k - (row > least).sum()
+        target[:] = (row > least) | (ties & (xp.cumsum(ties) <= missing))
+    return chosen
+
+
+def _draw_positions(origin: Array, size: int, k: int, xp: Any) -> Array:
+    """Return 1 for the k entries whose words are smallest, and 0 for the others."""
+    words = xp.empty((len(origin), size), dtype=np.uint32)
+    fill = _kernels.philox.fill_words if xp is np else _cuda.fill_words
+    for row, (k0, k1, tag, client, round_) in enumerate(origin.tolist()):
+        fill(k0, k1, tag, np.array([client]), round_, words[row : row + 1])
+    return choose_largest(~words, k)
+
+
+def _rows(arrays: Array) -> tuple[Array, Shape]:
+    arrays = to_sendable(arrays)
+    shape = tuple(arrays.shape[1:])
+    return arrays.reshape(len(arrays), math.prod(shape)), shape
+
+
+def _mask_of(quantized: Quantized) -> Array:
+    if quantized.levels is None:
+        raise TypeError("quantized must come from a compressor that sends positions")
+    return quantized.levels

@@ -13,26 +13,124 @@ import numpy as np
 
 from fpdfp import _checks, _cuda, _kernels
 from fpdfp._array import namespace, to_host
-from fpdfp._kernels.tables import tables
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.compress import blocks, codecs
 from fpdfp.compress.base import (
+    CODES,
+    SHORT,
     Body,
     Compressed,
     Compressor,
     Parts,
     Quantized,
+    check_codec,
+    count_bits,
     damage_error,
+    decode_levels,
+    decode_rows,
+    encode_rows,
     frame_bits,
     nonfinite_error,
     refuse_nonfinite,
+    size_of,
     to_sendable,
     with_rounding,
 )
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.rng import Draws, check_draws
 
 #: Arrays with at most so many entries in all are compressed in one call, by one thread.
 SMALL = 1 << 16
+#: The default bucket, as in the experiments of the QSGD paper.
+BUCKET = 512
+#: So that twice it can be sent.
+LARGEST = 2**61
+
+BlockSpec = int | tuple[int, ...] | None
+
+
+def check_block(block: Any) -> BlockSpec:
+    """Return a block specification in plain integers."""
+    if block is None:
+        return None
+    if isinstance(block, bool) or not (isinstance(block, tuple | list) or hasattr(block, "__index__")):
+        raise ArgumentTypeError("block", f"must be an integer of at least 1, a tuple of axes or None, got {block!r}")
+    if isinstance(block, tuple | list):
+        axes = tuple(_checks.integer("block: an axis", axis, at_least=0, at_most=14) for axis in block)
+        if len(set(axes)) != len(axes) or not axes:
+            raise ValueError(f"block: axes must be different and at least one, got {axes}")
+        return tuple(sorted(axes))
+    return _checks.integer("block", block, at_least=1, at_most=LARGEST)
+
+
+def block_length(block: BlockSpec, shape: int | Shape) -> int:
+    """Return how many entries share a scale in arrays of a size or shape."""
+    if isinstance(block, tuple):
+        if np.ndim(shape) == 0:
+            raise TypeError("shape: give the shape of the array, not its size, where blocks are slices along axes")
+        return length_in(block, _checks.shape("shape", shape))
+    return length_in(block, (size_of(shape),))
+
+
+def length_in(block: BlockSpec, shape: Shape) -> int:
+    """Return the same for the shape of an array."""
+    if isinstance(block, tuple):
+        check_axes(block, shape)
+        return max(1, math.prod(n for axis, n in enumerate(shape) if axis not in block))
+    size = math.prod(shape)
+    return max(1, size if block is None else min(block, size))
+
+
+def check_axes(block: tuple[int, ...], shape: Shape) -> None:
+    """Raise an error for axes that an array does not have."""
+    if block[-1] >= len(shape):
+        raise ValueError(f"block: axis {block[-1]} does not exist in an array of shape {shape}")
+
+
+def lay_out(block: BlockSpec, arrays: Array) -> Array:
+    """Return arrays as rows, the entries of a block next to each other."""
+    if arrays.ndim == 2 and not isinstance(block, tuple):
+        return arrays
+    shape = tuple(arrays.shape[1:])
+    if isinstance(block, tuple):
+        check_axes(block, shape)
+        order = _order(block, shape)
+        if order != list(range(len(shape))):
+            arrays = arrays.transpose(0, *(axis + 1 for axis in order))
+    return arrays.reshape(len(arrays), math.prod(shape))
+
+
+def put_back(block: BlockSpec, rows: Array, shape: Shape) -> Array:
+    """Undo :func:`lay_out`."""
+    if len(shape) == 1 and not isinstance(block, tuple):
+        return rows
+    order = _order(block, shape) if isinstance(block, tuple) else []
+    if order == list(range(len(order))):
+        return rows.reshape(len(rows), *shape)
+    arrays = rows.reshape(len(rows), *(shape[axis] for axis in order))
+    inverse = sorted(range(len(order)), key=order.__getitem__)
+    return namespace(rows).ascontiguousarray(arrays.transpose(0, *(axis + 1 for axis in inverse)))
+
+
+def _order(block: tuple[int, ...], shape: Shape) -> list[int]:
+    return [*block, *(axis for axis in range(len(shape)) if axis not in block)]
+
+
+def to_parameter(block: BlockSpec, shape: Shape) -> int:
+    """Write a specification as an integer: 0, twice the bucket, or twice the set of axes plus one."""
+    if block is None:
+        return 0
+    if isinstance(block, tuple):
+        check_axes(block, shape)
+        return 2 * sum(1 << axis for axis in block) + 1
+    return 2 * block
+
+
+def from_parameter(number: int) -> BlockSpec:
+    """Undo :func:`to_parameter`."""
+    if number == 0:
+        return None
+    half = number // 2
+    return check_block(tuple(axis for axis in range(half.bit_length()) if half >> axis & 1) if number % 2 else half)
 
 
 class _Plan(NamedTuple):
@@ -52,12 +150,12 @@ class LevelCompressor(Compressor):
 
     #: The ways of rounding by their number in ``fpdfp._kernels.quantize``.
     roundings: ClassVar[tuple[str, ...]] = ("uniform", "exponential", "coin", "sign")
-    #: The scales by their number in ``fpdfp._kernels.norms``.
+    #: The scales by their number there.
     scale_kinds: ClassVar[tuple[str, ...]] = ("l2", "max", "mean", "power")
 
     @property
     @abc.abstractmethod
-    def block_spec(self) -> blocks.BlockSpec:
+    def block_spec(self) -> BlockSpec:
         """Which entries share a scale."""
 
     @property
@@ -68,7 +166,7 @@ class LevelCompressor(Compressor):
     @property
     @abc.abstractmethod
     def scale_kind(self) -> int:
-        """What the scale of a block is, by its number in ``fpdfp._kernels.norms``."""
+        """What the scale of a block is, by its number in ``fpdfp._kernels.quantize``."""
 
     @property
     @abc.abstractmethod
@@ -97,14 +195,14 @@ class LevelCompressor(Compressor):
         self.check_source(quantized)
         levels, scales = _parts(quantized)
         out = namespace(levels).empty(levels.shape, dtype=quantized.dtype)
-        block = blocks.length_in(self.block_spec, quantized.shape)
+        block = length_in(self.block_spec, quantized.shape)
         _kernels_for(levels).dequantize(self.rounding, levels, scales, block, self.s, out)
-        return blocks.put_back(self.block_spec, out, quantized.shape)
+        return put_back(self.block_spec, out, quantized.shape)
 
     def body_bits(self, quantized: Quantized) -> IntArray:
         levels, scales = _parts(quantized)
-        block = blocks.length_in(self.block_spec, quantized.shape)
-        return 32 * scales.shape[1] + codecs.count(self.codec, levels, scales, block, *self.bounds)
+        block = length_in(self.block_spec, quantized.shape)
+        return 32 * scales.shape[1] + count_bits(self.codec, levels, scales, block, *self.bounds)
 
     def compress(self, arrays: Array, draws: Draws, purpose: int) -> Compressed:
         """Quantize and dequantize in one pass over each client's array, and count."""
@@ -115,7 +213,7 @@ class LevelCompressor(Compressor):
         draws = check_draws(draws, purpose, count)
         shape, dtype = arrays.shape[1:], arrays.dtype
         plan = self._plans.get((shape, dtype)) or self._plan(shape, dtype)
-        rows = blocks.lay_out(self.block_spec, arrays)
+        rows = lay_out(self.block_spec, arrays)
         out = np.empty(rows.shape, dtype=dtype)
         bits = np.empty(count, dtype=np.int64)
         seed, round_, clients, step = draws
@@ -126,7 +224,7 @@ class LevelCompressor(Compressor):
         )  # fmt: skip
         if not finite:
             raise nonfinite_error()
-        return Compressed(blocks.put_back(self.block_spec, out, shape), bits)
+        return Compressed(put_back(self.block_spec, out, shape), bits)
 
     @functools.cached_property
     def _plans(self) -> dict[tuple[Shape, Any], _Plan]:
@@ -137,34 +235,35 @@ class LevelCompressor(Compressor):
 
     def _plan(self, shape: Shape, dtype: Any) -> _Plan:
         """Return all that compressing arrays of this kind needs to know, kept since rounds are short."""
-        block = blocks.length_in(self.block_spec, shape)
+        block = length_in(self.block_spec, shape)
         n_blocks = -(-math.prod(shape) // block)
+        added = 32 * n_blocks + frame_bits(self, shape, dtype)
         plan = self._plans[shape, dtype] = _Plan(
             (self.rounding, self.scale_kind), self.s, block,
-            (codecs.CODES[self.codec], *self.bounds, *tables(), 32 * n_blocks + frame_bits(self, shape, dtype)),
-            _kernels.quantize.compress_at_once,
+            (CODES[self.codec], *self.bounds, *_kernels.streams.tables(), added), _kernels.quantize.compress_at_once,
         )  # fmt: skip
         return plan
 
     def pack(self, quantized: Quantized, row: int) -> Parts:
         levels, scales = _parts(quantized)
-        block = blocks.length_in(self.block_spec, quantized.shape)
+        block = length_in(self.block_spec, quantized.shape)
         head = to_host(scales[row]).astype("<f4", copy=False)
-        code, pieces = codecs.encode_row(self.codec, levels[row], scales[row], block, *self.bounds)
+        own = slice(row, row + 1)
+        [(code, pieces)] = encode_rows(self.codec, levels[own], scales[own], block, *self.bounds)
         return Parts(code, [head.tobytes(), *pieces])
 
     def pack_all(self, quantized: Quantized) -> Iterable[Parts]:
         levels, scales = _parts(quantized)
-        block = blocks.length_in(self.block_spec, quantized.shape)
-        streams = codecs.encode_rows(self.codec, levels, scales, block, *self.bounds)
-        if streams is None:
+        if levels.shape[1] > SHORT or namespace(levels) is not np:
             return super().pack_all(quantized)
+        block = length_in(self.block_spec, quantized.shape)
+        streams = encode_rows(self.codec, levels, scales, block, *self.bounds)
         heads = scales.astype("<f4", copy=False)
-        return [Parts(code, [head.tobytes(), stream]) for head, (code, stream) in zip(heads, streams, strict=True)]
+        return [Parts(code, [head.tobytes(), *pieces]) for head, (code, pieces) in zip(heads, streams, strict=True)]
 
     def unpack_all(self, bodies: Sequence[Body], shape: Shape, dtype: Any, device: str = "cpu") -> list[Quantized]:
-        block = blocks.length_in(self.block_spec, shape)
-        found = codecs.decode_rows(bodies, math.prod(shape), block, *self.bounds) if device == "cpu" else None
+        block = length_in(self.block_spec, shape)
+        found = decode_rows(bodies, math.prod(shape), block, *self.bounds) if device == "cpu" else None
         if found is None:
             return super().unpack_all(bodies, shape, dtype, device)
         levels, scales = found
@@ -172,7 +271,7 @@ class LevelCompressor(Compressor):
 
     def unpack(self, body: Body, shape: Shape, dtype: Any, device: str = "cpu") -> Quantized:
         size = math.prod(shape)
-        block = blocks.length_in(self.block_spec, shape)
+        block = length_in(self.block_spec, shape)
         n_blocks = -(-size // block)
         if len(body.data) < 4 * n_blocks:
             raise damage_error("it is cut off")
@@ -183,8 +282,8 @@ class LevelCompressor(Compressor):
         sizes = np.full(n_blocks, block)
         if n_blocks:
             sizes[-1] = size - block * (n_blocks - 1)
-        read = codecs.decode if device == "cpu" else codecs.decode_on_gpu
-        levels = read(Body(body.code, body.data[4 * n_blocks :]), int(sizes[~dead].sum()), *self.bounds)
+        rest = Body(body.code, body.data[4 * n_blocks :])
+        levels = decode_levels(rest, int(sizes[~dead].sum()), *self.bounds, device)
         xp = namespace(levels)
         if dead.any():
             spread = xp.zeros(size, dtype=np.int32)
@@ -194,8 +293,8 @@ class LevelCompressor(Compressor):
 
     def _lay_out(self, arrays: Array) -> tuple[Array, int, Array]:
         """Return the arrays as rows, the length of a block, and room for the scales."""
-        rows = blocks.lay_out(self.block_spec, arrays)
-        block = blocks.length_in(self.block_spec, tuple(arrays.shape[1:]))
+        rows = lay_out(self.block_spec, arrays)
+        block = length_in(self.block_spec, tuple(arrays.shape[1:]))
         xp = namespace(arrays)
         return rows, block, xp.empty((len(rows), -(-rows.shape[1] // block)), dtype=np.float32)
 
@@ -205,7 +304,7 @@ class NormCompressor(LevelCompressor):
     """What QSGD and NUQSGD share: a number of levels of the norm of a block."""
 
     levels: int
-    block: blocks.BlockSpec = blocks.BUCKET
+    block: BlockSpec = BUCKET
     norm: str = "l2"
     codec: str = "auto"
 
@@ -216,12 +315,12 @@ class NormCompressor(LevelCompressor):
     def __post_init__(self) -> None:
         # Plain integers: NumPy's small ones would overflow in the bounds.
         object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=self.most_levels))
-        object.__setattr__(self, "block", blocks.check(self.block))
+        object.__setattr__(self, "block", check_block(self.block))
         _checks.choice("norm", self.norm, ("l2", "max"))
-        codecs.check(self.codec)
+        check_codec(self.codec)
 
     @property
-    def block_spec(self) -> blocks.BlockSpec:
+    def block_spec(self) -> BlockSpec:
         return self.block
 
     @property
@@ -233,12 +332,12 @@ class NormCompressor(LevelCompressor):
         return self.levels
 
     def parameters(self, shape: Shape) -> tuple[int, ...]:
-        return self.levels, blocks.to_parameter(self.block, shape), self.scale_kind
+        return self.levels, to_parameter(self.block, shape), self.scale_kind
 
     @classmethod
     def from_parameters(cls, parameters: Sequence[int]) -> Self:
         levels, block, kind = parameters
-        return cls(levels, blocks.from_parameter(block), cls.scale_kinds[kind])
+        return cls(levels, from_parameter(block), cls.scale_kinds[kind])
 
 
 def _parts(quantized: Quantized) -> tuple[Array, Array]:
@@ -316,7 +415,7 @@ class QSGD(NormCompressor):
         ‖x‖|x_i|/s. Summed, the first is at most (d/4s²)‖x‖₂²; the second is at most (√d/s)‖x‖₂² for the l2
         norm and ((1 + √d)/2s)‖x‖₂² for the max norm.
         """
-        return with_rounding(spread(self.norm, blocks.length(self.block, shape), 1 / self.levels))
+        return with_rounding(spread(self.norm, block_length(self.block, shape), 1 / self.levels))
 
 
 def spread(norm: str, d: int, step: float) -> float:
@@ -374,7 +473,7 @@ class NUQSGD(NormCompressor):
         of rounding to multiples of ℓ‖x‖ (see :meth:`QSGD.omega`).
         """
         smallest = 2.0 ** (1 - self.levels)
-        return with_rounding(BETWEEN_POWERS + spread(self.norm, blocks.length(self.block, shape), smallest))
+        return with_rounding(BETWEEN_POWERS + spread(self.norm, block_length(self.block, shape), smallest))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -412,10 +511,10 @@ class Natural(LevelCompressor):
     n_parameters: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        codecs.check(self.codec)
+        check_codec(self.codec)
 
     @property
-    def block_spec(self) -> blocks.BlockSpec:
+    def block_spec(self) -> BlockSpec:
         return None
 
     @property
@@ -439,3 +538,88 @@ class Natural(LevelCompressor):
     @classmethod
     def from_parameters(cls, parameters: Sequence[int]) -> Natural:
         return cls()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sign(LevelCompressor):
+    r"""The signs of the entries and a scale for each block: drawn at random, unbiased; or unchanged, biased.
+
+    .. math:: Q(x)_i = \|x\|_∞ \cdot \begin{cases} +1 & \text{with probability } (1 + x_i/\|x\|_∞)/2 \\
+              -1 & \text{otherwise} \end{cases}
+              \qquad\text{or}\qquad Q(x)_i = \tfrac{\|x\|_1}{d} \, \mathrm{sign}(x_i)
+
+    The sign of 0 counts as plus. The second form needs a method that corrects its errors.
+
+    Parameters
+    ----------
+    random
+        Whether signs are drawn at random (unbiased, the default) or sent unchanged (biased).
+    block, codec
+        As for :class:`QSGD`.
+
+    References
+    ----------
+    M. Safaryan and P. Richtárik, "Stochastic sign descent methods", ICML 2021; S. P. Karimireddy, Q. Rebjock, S.
+    Stich and M. Jaggi, "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fpdfp.rng import Draws
+    >>> Sign(random=False).compress(np.array([[3.0, -4.0, 0.5]]), Draws(0, 0, np.array([0])), 16).values
+    array([[ 2.5, -2.5,  2.5]])
+    """
+
+    random: bool = True
+    block: BlockSpec = BUCKET
+    codec: str = "auto"
+
+    wire_id: ClassVar[int] = 4
+    n_parameters: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.random, bool):
+            raise ArgumentTypeError("random", f"must be True or False, got {self.random!r}")
+        object.__setattr__(self, "block", check_block(self.block))
+        check_codec(self.codec)
+
+    @property
+    def unbiased(self) -> bool:
+        return self.random
+
+    @property
+    def block_spec(self) -> BlockSpec:
+        return self.block
+
+    @property
+    def rounding(self) -> int:
+        return self.roundings.index("coin" if self.random else "sign")
+
+    @property
+    def scale_kind(self) -> int:
+        return self.scale_kinds.index("max" if self.random else "mean")
+
+    @property
+    def s(self) -> int:
+        return 1
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return -1, 0
+
+    def omega(self, shape: int | Shape) -> float:
+        """Return ω with E‖Q(x) − x‖² ≤ ω‖x‖², with d the entries of a block, for scales of at least 2⁻¹²⁶.
+
+        Drawn signs: the variance of an entry is ‖x‖_∞² − x_i², at most (d − 1)‖x‖₂² together. Kept signs: the
+        error is ‖x‖₂² − ‖x‖₁²/d, at most (1 − 1/d)‖x‖₂².
+        """
+        d = block_length(self.block, shape)
+        return with_rounding(d * (1.0 + 2.0**-21) - 1.0 if self.random else 1.0 - 1.0 / d)
+
+    def parameters(self, shape: Shape) -> tuple[int, ...]:
+        return int(self.random), to_parameter(self.block, shape)
+
+    @classmethod
+    def from_parameters(cls, parameters: Sequence[int]) -> Sign:
+        random, block = parameters
+        return cls(bool(_checks.integer("random", random, at_least=0, at_most=1)), from_parameter(block))

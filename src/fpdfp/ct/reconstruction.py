@@ -175,7 +175,7 @@ def reconstruct(
 
     # On the processor, with one thread or all, whichever is faster.
     busy = (
-        _kernels.threads.fastest(solver.rehearse, math.prod(geometry.data_shape))
+        _kernels.jit.fastest(solver.rehearse, math.prod(geometry.data_shape))
         if module is np
         else contextlib.nullcontext()
     )

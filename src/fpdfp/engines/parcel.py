@@ -23,8 +23,7 @@ import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp._typing import Array
-from fpdfp.compress.base import Body
-from fpdfp.compress.codecs import NO_CODE
+from fpdfp.compress.base import NO_CODE, Body
 from fpdfp.compress.plain import pack_numbers, unpack_numbers
 from fpdfp.errors import MessageError
 

@@ -214,14 +214,14 @@ class Run:
 
     def choosing_threads(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which kernels use one thread or all, by a trial of the next round."""
-        from fpdfp._kernels import threads
+        from fpdfp._kernels.jit import fastest
 
         losses, count = self.problem.losses, self.clients_per_round
         if losses.xp is not np:
             return contextlib.nullcontext()
         batch = getattr(self.method, "batch_size", None)
         rows = np.minimum(losses.sizes[:count], batch or np.inf).sum()
-        return threads.fastest(self.rehearse, int(rows) * math.prod(losses.shape))
+        return fastest(self.rehearse, int(rows) * math.prod(losses.shape))
 
     def rehearse(self) -> None:
         """Do the next round and forget it."""
@@ -314,9 +314,9 @@ class Run:
         # What others have written may keep something between calls.
         if not (problem.losses.concurrent and problem.linop.is_identity and ours):
             return 1
-        from fpdfp._kernels import threads
+        from fpdfp._kernels.jit import count_threads
 
-        return min(batches, threads.count())
+        return min(batches, count_threads())
 
     def _room(self, count: int) -> Any:
         """Return room for what the clients of a round remember after it."""

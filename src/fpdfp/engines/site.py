@@ -64,7 +64,7 @@ from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Draws, Purpose
 
 if TYPE_CHECKING:
-    from fpdfp._kernels.threads import Trial
+    from fpdfp._kernels.jit import Trial
 
 #: How many local steps a site takes for a client in a round, those of inner solves included. More are refused, so that
 #: a forged number cannot keep a site busy for long.
@@ -453,7 +453,7 @@ def _bounded(values: Array) -> Array:
 
 def _trial() -> Trial:
     """Return what finds out how many threads a round's work is done with."""
-    from fpdfp._kernels.threads import Trial
+    from fpdfp._kernels.jit import Trial
 
     return Trial()
 

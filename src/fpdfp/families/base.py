@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import expit, logit, ndtr, ndtri
 
 from fpdfp import _checks
-from fpdfp._kernels.functions import Scalar
+from fpdfp._kernels.glm import Scalar
 from fpdfp._kernels.jit import serial
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from fpdfp._kernels.functions import Scalar
+from fpdfp._kernels.glm import Scalar
 from fpdfp._kernels.jit import serial
 from fpdfp._numbers import kullback_leibler
 from fpdfp._typing import Array

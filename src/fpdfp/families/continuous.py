@@ -10,8 +10,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from fpdfp import _checks
-from fpdfp._kernels.functions import Scalar
-from fpdfp._kernels.glm import squared, squared_slope
+from fpdfp._kernels.glm import Scalar, squared, squared_slope
 from fpdfp._kernels.jit import serial
 from fpdfp._numbers import relative_entropy
 from fpdfp._typing import Array

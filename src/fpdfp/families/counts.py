@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import digamma, gammaln, polygamma, xlogy
 
 from fpdfp import _checks
-from fpdfp._kernels.functions import Scalar
+from fpdfp._kernels.glm import Scalar
 from fpdfp._kernels.jit import serial
 from fpdfp._numbers import kullback_leibler, relative_entropy
 from fpdfp._typing import Array

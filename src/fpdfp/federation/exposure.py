@@ -284,7 +284,7 @@ class Watched(LinearModel):
 
     def _compare_changes(self, p: Array, folds: IntArray | None = None, beside: Sequence[Array] = ()) -> None:
         """Refuse a point if the change since another one is one row's, of all rows or of those of a fold."""
-        from fpdfp._kernels.changes import share_of_one
+        from fpdfp._kernels.rows import share_of_one
 
         which = np.zeros(p.size, dtype=np.int64) if folds is None else np.repeat(folds, p.size // len(folds))
         count = int(which.max(initial=0)) + 1

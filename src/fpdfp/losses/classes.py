@@ -122,7 +122,7 @@ class Softmax(LinearModel):
 
     def _kernel(self, name: str) -> Callable[..., None]:
         if self._rows.weights is not None:
-            return self._weighted_values if name.startswith("values") else self._weighted_gradients
+            return self._weighted_values if name == "values" else self._weighted_gradients
         from fpdfp._kernels import softmax
 
         kernel: Callable[..., None] = getattr(softmax, name)

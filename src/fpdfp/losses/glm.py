@@ -51,7 +51,7 @@ class OneForm(LinearModel):
         from fpdfp._kernels import glm
 
         value, slope, *given = self._functions()
-        return functools.partial(getattr(glm, name), value if name.startswith("values") else slope, *given)
+        return functools.partial(getattr(glm, name), value if name == "values" else slope, *given)
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
         return self._hessians_with(self._second, x, clients)

@@ -295,10 +295,9 @@ class LinearModel(Losses):
 
     @functools.cached_property
     def _kernels(self) -> dict[str, Callable[..., None]]:
-        """The kernels in their form for dense or for CSR rows, given the rows; looked up once, as rounds are short."""
-        form, matrix = self._matrix
-        given = *matrix, self._rows.y, np.arange(len(self._rows.y)), self._rows.offsets
-        return {name: functools.partial(self._kernel(f"{name}_{form}"), *given) for name in ("values", "gradients")}
+        """The kernels, given the rows; looked up once, as rounds are short."""
+        given = *self._matrix, self._rows.y, np.arange(len(self._rows.y)), self._rows.offsets
+        return {name: functools.partial(self._kernel(name), *given) for name in ("values", "gradients")}
 
     def _kernel(self, name: str) -> Callable[..., None]:
         """Return the kernel of this name."""
@@ -310,10 +309,10 @@ class LinearModel(Losses):
         return not isinstance(self._rows.X, np.ndarray)
 
     @property
-    def _matrix(self) -> tuple[str, tuple[Array, ...]]:
-        """The form of the rows, as kernels are named, and their arrays."""
+    def _matrix(self) -> tuple[Array | None, ...]:
+        """The rows as kernels take them: a dense matrix, or the three arrays of a CSR matrix."""
         X = self._rows.X
-        return ("csr", (X.data, X.indices, X.indptr)) if self._sparse else ("dense", (X,))
+        return (None, X.data, X.indices, X.indptr) if self._sparse else (X, None, None, None)
 
     @property
     def smooth(self) -> bool:
@@ -626,7 +625,7 @@ def gram_norms(X: Any, offsets: IntArray) -> Array:
 def _small_norms(X: Any, starts: IntArray, count: int) -> Array:
     """The largest eigenvalues of X_iX_iᵀ for clients with ``count`` rows each, padded for rounding."""
     if not isinstance(X, np.ndarray):
-        from fpdfp._kernels.grams import row_grams
+        from fpdfp._kernels.matrix import row_grams
 
         grams = np.empty((len(starts), count, count))
         row_grams(X.data, X.indices, X.indptr, starts, grams)
@@ -786,9 +785,9 @@ def evaluate_rows(losses: LinearModel, points: Array, held: IntArray, labels: In
     assert functions is not None
     rows, shape = losses._rows, (len(clients), len(points))
     out = ManySums(np.zeros(shape), np.zeros(shape), np.empty((*shape, losses.n_features)))
-    name, matrix = losses._matrix
     columns = np.ascontiguousarray(points.T, dtype=np.float64)
-    getattr(many, f"many_{name}")(*functions, *matrix, rows.y, rows.offsets, labels, clients, columns, held, *out)
+    kernel: Any = many.evaluate
+    kernel(*functions, *losses._matrix, rows.y, rows.offsets, labels, clients, columns, held, *out)
     return out
 
 
@@ -796,15 +795,14 @@ def evaluate_classes(
     losses: LinearModel, points: Array, held: IntArray, labels: IntArray, clients: IntArray, shifts: Array | None
 ) -> ManySums:
     """Return the sums of softmax losses; a point has a row for each class, ``shifts`` a column."""
-    from fpdfp._kernels import many_classes
+    from fpdfp._kernels import many
 
     rows, (count, classes, d) = losses._rows, points.shape
     shape = (len(clients), count)
     out = ManySums(np.zeros(shape), np.zeros(shape), np.empty((len(clients), count * classes, d)))
-    name, matrix = losses._matrix
     columns = np.ascontiguousarray(points.reshape(-1, d).T, dtype=np.float64)
-    kernel = getattr(many_classes, f"many_{name}")
-    kernel(rows.weights, shifts, *matrix, rows.y, rows.offsets, labels, clients, columns, held, *out)
+    kernel: Any = many.evaluate_classes
+    kernel(rows.weights, shifts, *losses._matrix, rows.y, rows.offsets, labels, clients, columns, held, *out)
     return out._replace(slopes=out.slopes.reshape(*shape, classes, d))
 
 

@@ -88,7 +88,7 @@ class Columns:
             return self
         if not self.sparse:
             return Columns(np.take(self.X, self.columns, axis=1, mode="clip"))
-        from fpdfp._kernels.columns import take_columns
+        from fpdfp._kernels.matrix import take_columns
 
         X = self.X
         place = np.full(X.shape[1], -1, X.indices.dtype)
@@ -172,7 +172,7 @@ def add_gram(block: Array, total: Array) -> None:
 
     Each product has one thread of BLAS: with more, bits would depend on their number.
     """
-    from fpdfp._kernels import threads
+    from fpdfp._kernels.jit import count_threads
 
     size = len(total)
     starts = range(0, size, PANEL)
@@ -185,7 +185,7 @@ def add_gram(block: Array, total: Array) -> None:
         total[own, after] += product
         total[after, own] += product.T
 
-    workers = min(len(starts), threads.count())
+    workers = min(len(starts), count_threads())
     with one_thread(), ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
         list(map(add, starts) if pool is None else pool.map(add, starts))
 

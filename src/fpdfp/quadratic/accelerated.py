@@ -147,7 +147,7 @@ class ChainProx(NamedTuple):
 
     def apply(self, target: Array, metric: Array, v: Array, enough: float) -> tuple[Array, Array]:
         """Return u and its dual, exactly up to rounding."""
-        from fpdfp._kernels.differences import prox_chain
+        from fpdfp._kernels.quadratic import prox_chain
 
         u = np.empty_like(target)
         prox_chain(target, metric, self.weights, u)
@@ -191,7 +191,7 @@ class SparseProx(NamedTuple):
 
     def apply(self, target: Array, metric: Array, v: Array, enough: float) -> tuple[Array, Array]:
         """Return u and its dual, within a duality gap or after DUAL_STEPS steps."""
-        from fpdfp._kernels.differences import prox_sparse
+        from fpdfp._kernels.quadratic import prox_sparse
 
         there, back = self.matrix, self.turned
         # Steps of this length are stable whatever B is: A. Chambolle and T. Pock, "Diagonal preconditioning for first

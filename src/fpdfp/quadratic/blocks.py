@@ -133,7 +133,7 @@ class BlockDescent:
 
     def minimise(self, x: Array, gradient: Array, near: Callable[[Array, Array], bool] | None = None) -> Array:
         """Return the u of least m, from x and the slope there, or one that with its slope is near enough."""
-        from fpdfp._kernels.blocks import descend
+        from fpdfp._kernels.quadratic import descend
 
         u, slope = x.copy(), gradient.copy()
         room = np.empty(int(self.blocks.sizes.max(initial=1)))
@@ -192,7 +192,7 @@ class BlockDescent:
 
     def _bend(self, free: IntArray, u: Array, norms: Array) -> Array:
         """Return the Hessian of the model on the free coordinates, with that of the norms of larger blocks."""
-        from fpdfp._kernels.blocks import bend
+        from fpdfp._kernels.quadratic import bend
 
         system = self.hessian[np.ix_(free, free)]
         if not self.blocks.single:

@@ -154,7 +154,7 @@ def _end_of_events(leave: IntArray, rows: Times) -> IntArray:
 
 def _count(order: IntArray, place: IntArray, rank: IntArray, weight: Array, asked: IntArray, *, after: bool) -> Array:
     """Return the weight of the rows from a place in an order on, or before it, with a lower, higher and equal rank."""
-    from fpdfp._kernels.ranks import count_ranks
+    from fpdfp._kernels.rows import count_ranks
 
     turned = order[::-1] if after else order
     most = len(order) - place if after else place

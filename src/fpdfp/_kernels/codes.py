@@ -1,17 +1,23 @@
-"""The Elias omega code of levels, dense and sparse; and the gamma code, in which tables of frequencies are written.
+"""Codes of integers without a model: a fixed number of bits, and those of Elias.
 
 P. Elias, "Universal codeword sets and representations of the integers", IEEE Trans. Inf. Theory 21 (1975).
 
-Both codes of k ≥ 1 are made of groups: the binary digits of a number, the leading 1 first and then the others
-from the lowest on. With N = ⌊log₂ k⌋,
+A stream is an array of 32-bit words; bits are numbered from the least significant bit of the first word. A writer is
+three numbers: the bits that are not in a word yet, how many they are, and the next word. A reader is one: the position
+of the next bit. Readers are given two words of zeros past the end, so that they can look ahead, and compare every
+position with the length they were given.
+
+Levels are written in the omega code, dense or sparse, tables of frequencies in the gamma code. Both codes of k ≥ 1 are
+made of groups: the binary digits of a number, the leading 1 first and then the others from the lowest on. With
+N = ⌊log₂ k⌋,
 
     gamma(k)  N zeros, then the group of k
     omega(k)  the groups of k, of its number of digits less one, and so on down to 1 (which has no group),
               the shortest first; then a zero
 
-A stream starts with a bit. 0, dense: for every level the code of |level| + 1, then a sign bit (1 for minus)
-unless the level is 0. 1, sparse: the code of one plus the number of non-zero levels, then for each of them the
-code of the distance from the one before (the first: from −1), a sign bit, and the code of |level|.
+A stream of levels starts with a bit. 0, dense: for every level the code of |level| + 1, then a sign bit (1 for minus)
+unless the level is 0. 1, sparse: the code of one plus the number of non-zero levels, then for each of them the code of
+the distance from the one before (the first: from −1), a sign bit, and the code of |level|.
 """
 
 from __future__ import annotations
@@ -19,15 +25,98 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int64, uint32, uint64
+from llvmlite import ir
+from numba import int64, types, uint32, uint64
+from numba.extending import intrinsic
 
-from fpdfp._kernels.bits import BROKEN, bit_length, carry, get, ones, window
 from fpdfp._kernels.jit import inline, interpret, serial
 
+#: What a reader answers when the stream ends too early or holds something impossible.
+BROKEN = -1
 #: Codes of smaller numbers are looked up.
 TABLE = 4096
 LENGTH_BITS = uint64(6)
 LENGTH_MASK = uint64(63)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def leading_zeros(typing_context: Any, value: Any) -> Any:
+    """Count the leading zeros of a 64-bit integer: 64 for 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), generate
+
+
+leading_zeros.interpreted = lambda value: 64 - value.bit_length()
+
+
+@serial
+def bit_length(value: Any) -> Any:
+    """How many bits an integer of at least 0 has: 0 for 0."""
+    return 64 - leading_zeros(uint64(value))
+
+
+@inline
+def carry(pending: Any, fill: Any, word: Any) -> Any:
+    """Go on to the next word if the pending bits have filled one, which the caller has stored.
+
+    Appending the ``width`` (at most 32) bits of ``value`` takes three lines, written out where they are needed
+    because arrays handed to small functions inside branches are counted anew at each call::
+
+        pending, fill = pending | (value << uint64(fill)), fill + width
+        out[uint64(word)] = uint32(pending)
+        pending, fill, word = carry(pending, fill, word)
+    """
+    full = fill >> 5
+    return pending >> (uint64(full) << uint64(5)), fill & 31, word + full
+
+
+@inline
+def window(low: Any, high: Any, position: Any) -> Any:
+    """Return the bits from a position on, at least 33, out of the word that holds it and the next."""
+    return (uint64(low) | (uint64(high) << uint64(32))) >> (uint64(position) & uint64(31))
+
+
+@inline
+def ones(count: Any) -> Any:
+    """A number of ``count`` (at most 63) ones."""
+    return (uint64(1) << uint64(count)) - uint64(1)
+
+
+@serial
+def get(words: Any, position: Any, width: Any) -> Any:
+    """Return the next ``width`` (at most 32) bits as an integer."""
+    at = uint64(position) >> uint64(5)
+    return int64(window(words[at], words[at + uint64(1)], position) & ones(width))
+
+
+@serial
+def encode_fixed(levels: Any, lowest: Any, width: Any, out: Any) -> Any:
+    """Write level − lowest in ``width`` bits for every level; return the length in bits."""
+    pending, fill, word = uint64(0), 0, 0
+    for j in range(levels.size):
+        code = uint64(int64(levels[uint64(j)]) - lowest)
+        pending, fill = pending | (code << uint64(fill)), fill + width
+        out[uint64(word)] = uint32(pending)
+        pending, fill, word = carry(pending, fill, word)
+    out[uint64(word)] = uint32(pending)
+    return 32 * word + fill
+
+
+@serial
+def decode_fixed(words: Any, limit: Any, lowest: Any, highest: Any, width: Any, levels: Any) -> Any:
+    """Read the levels, all from ``lowest`` to ``highest``; return where the stream ends, or BROKEN."""
+    end = levels.size * width
+    if end > limit:
+        return BROKEN
+    for j in range(levels.size):
+        level = lowest + get(words, j * width, width)
+        if level > highest:
+            return BROKEN
+        levels[uint64(j)] = level
+    return end
 
 
 @serial
@@ -221,7 +310,7 @@ def encode_sparse(levels: Any, table: Any, out: Any) -> Any:
 
 
 @serial
-def decode(words: Any, limit: Any, lowest: Any, highest: Any, levels: Any) -> Any:
+def decode_elias(words: Any, limit: Any, lowest: Any, highest: Any, levels: Any) -> Any:
     """Read the levels, all from ``lowest`` to ``highest``; return where the stream ends, or BROKEN."""
     if limit < 1:
         return int64(BROKEN)

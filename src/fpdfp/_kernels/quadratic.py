@@ -1,4 +1,4 @@
-"""The prox of weighted sums of absolute differences, in a diagonal metric."""
+"""Quadratics with norms of blocks or absolute differences: coordinate descent, Hessians of norms, proxes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,71 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp._kernels.jit import serial
+from fpdfp._kernels.jit import reduction, serial
+
+
+@reduction
+def add_multiple(a: Any, factor: Any, b: Any) -> None:
+    """Add a multiple of one vector to another."""
+    for j in range(a.size):
+        a[j] += factor * b[j]
+
+
+@serial
+def descend(
+    gram: Any, slope: Any, u: Any, starts: Any, weights: Any, bounds: Any, sweeps: Any, step: Any
+) -> None:  # fmt: skip
+    """Minimise ½uᵀHu + bᵀu + Σ_G w_G ‖u_G‖ over one block after the other, so many times.
+
+    ``slope`` is Hu + b, kept up to date; ``bounds`` are the largest eigenvalues of the blocks of H, and ``step`` is
+    room for the largest block. Between two sweeps over all blocks there are four over those that are not 0.
+    """
+    for sweep in range(sweeps):
+        moved = False
+        for g in range(starts.size - 1):
+            first, last = starts[g], starts[g + 1]
+            bound = bounds[g]
+            if sweep % 5:
+                zero = True
+                for k in range(first, last):
+                    zero = zero and u[k] == 0.0
+                if zero:
+                    continue
+            norm = 0.0
+            for k in range(first, last):
+                step[k - first] = bound * u[k] - slope[k]
+                norm += step[k - first] ** 2
+            norm = np.sqrt(norm)
+            if bound > 0.0:
+                factor = (1.0 - weights[g] / norm) / bound if norm > weights[g] else 0.0
+            elif weights[g] > 0.0:
+                factor = 0.0  # f does not depend on this block
+            else:
+                continue
+            for k in range(first, last):
+                change = factor * step[k - first] - u[k]
+                if change != 0.0:
+                    # to the very number: a coordinate that becomes 0 must be 0
+                    u[k] = factor * step[k - first]
+                    add_multiple(slope, change, gram[k])
+                    moved = True
+        if not moved and sweep % 5 == 0:
+            break
+
+
+@serial
+def bend(system: Any, place: Any, u: Any, starts: Any, weights: Any, norms: Any) -> None:
+    """Add the Hessian of w_G ‖u_G‖ for every larger block that is not 0; ``place`` says where a coordinate comes."""
+    for g in range(starts.size - 1):
+        first, last = starts[g], starts[g + 1]
+        if last - first == 1 or norms[g] == 0.0 or weights[g] == 0.0:
+            continue
+        factor = weights[g] / norms[g]
+        for k in range(first, last):
+            line = system[place[k]]
+            for m in range(first, last):
+                line[place[m]] -= factor * (u[k] / norms[g]) * (u[m] / norms[g])
+            line[place[k]] += factor
 
 
 @serial
