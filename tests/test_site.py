@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,9 +98,9 @@ def test_the_reference_gives_every_parameter_its_own_default() -> None:
         docstring_parser="numpy",
     )
     wrong, checked = [], 0
-    todo = [package]
+    todo: list[Any] = [package]
     while todo:
-        members = [one for one in todo.pop().members.values() if not one.is_alias]
+        members: list[Any] = [one for one in todo.pop().members.values() if not one.is_alias]
         todo += [one for one in members if one.is_module or one.is_class]
         for one in members:
             if not (one.docstring and (one.is_class or one.is_function)):

@@ -244,7 +244,7 @@ def on_device(device: str) -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise ImportError("device 'cuda' needs CuPy: pip install 'fpdfp[cuda12]' or 'fpdfp[cuda13]'") from error
+        raise ImportError("device 'cuda' needs CuPy: pip install cupy-cuda12x or cupy-cuda13x") from error
     return cupy
 
 

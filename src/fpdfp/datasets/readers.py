@@ -348,9 +348,7 @@ def read_parquet(path: Path, choice: Choice) -> dict[str, Array | None]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError(
-            f"{path} is a Parquet file, and reading those needs pyarrow: pip install fpdfp[parquet]"
-        ) from error
+        raise ImportError(f"{path} is a Parquet file, and reading those needs pyarrow: pip install pyarrow") from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             return _parse_parquet(path, file, choice)

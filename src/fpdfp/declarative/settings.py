@@ -337,13 +337,13 @@ def _check_run(run: Table, kind: str, tables: dict[str, Table], method: Any) -> 
         run.fail("reference", "must be false: for scans it is known for total variation without a ridge alone")
     engine = run.text("engine", "local", ["local", "ray"])
     if engine == "ray" and importlib.util.find_spec("ray") is None:
-        run.fail("engine", "is 'ray', which is not installed: pip install 'fpdfp[ray]'")
+        run.fail("engine", "is 'ray', which is not installed: pip install ray")
     if engine == "ray" and isinstance(method, Method) and not method.traits.restorable:
         run.fail("engine", f"must be 'local' for {type(method).__name__}")
     if run.flag("together", False):
         _check_together(run, kind, tables)
     if run.text("history", "csv", ["csv", "parquet"]) == "parquet" and importlib.util.find_spec("pyarrow") is None:
-        run.fail("history", "is 'parquet', which needs pyarrow: pip install 'fpdfp[parquet]'")
+        run.fail("history", "is 'parquet', which needs pyarrow: pip install pyarrow")
 
 
 def _check_together(run: Table, kind: str, tables: dict[str, Table]) -> None:

@@ -201,7 +201,7 @@ class Ray(RemoteEngine):
         try:
             import ray
         except ImportError as error:
-            raise ImportError("engine=Ray() needs Ray: pip install 'fpdfp[ray]'") from error
+            raise ImportError("engine=Ray() needs Ray: pip install ray") from error
         if not ray.is_initialized():
             quiet: dict[str, Any] = {"include_dashboard": False} if self._address is None else {}
             ray.init(address=self._address, log_to_driver=False, logging_level=logging.ERROR, **quiet)

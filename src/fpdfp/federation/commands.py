@@ -395,7 +395,7 @@ def leaving() -> Iterator[None]:
         typer.echo("interrupted", err=True)
         raise typer.Exit(130) from None
     except ImportError as error:
-        typer.echo(f'{error}: pip install "fpdfp[federation]"', err=True)
+        typer.echo(f"{error}: pip install cryptography formulaic grpcio", err=True)
         raise typer.Exit(1) from None
     except (OSError, RuntimeError, ValueError) as error:
         typer.echo(f"{error}", err=True)

@@ -144,7 +144,7 @@ def _terms(text: str) -> tuple[Any, Any]:
     try:
         from formulaic.parser import DefaultFormulaParser
     except ImportError:
-        raise ImportError("formulas need formulaic: pip install 'fpdfp[federation]'") from None
+        raise ImportError("formulas need formulaic: pip install formulaic") from None
     if len(text) > LONGEST:
         raise ArgumentError("formula", f"must have at most {LONGEST:,} characters, got {len(text):,}")
     if re.search(r"(^|[~+\-*:/(\s])\.($|[~+\-*:/)\s])", text):

@@ -68,7 +68,7 @@ def arrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ImportError("Parquet files need pyarrow: pip install 'fpdfp[parquet]'") from None
+        raise ImportError("Parquet files need pyarrow: pip install pyarrow") from None
     return pyarrow, pyarrow.parquet
 
 
