@@ -25,6 +25,7 @@ from fpdfp.engines import files, spec
 from fpdfp.engines.checkpoint import compare, digest, fingerprint, probe
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, CheckpointError
+from fpdfp.losses.linear import LinearModel
 from fpdfp.problem import Problem
 
 FORMAT = 1
@@ -111,14 +112,13 @@ def _recognise(problem: Problem) -> str:
     found = fingerprint(problem)
     if np.isfinite(problem.losses.values(point, np.arange(problem.n_clients))).all():
         return found
-    rows = getattr(problem.losses, "_rows", None)
-    if rows is None:
+    if not isinstance(problem.losses, LinearModel):
         raise ArgumentError(
             "checkpoint", f"must be None for {problem.losses!r}: changed data could not be told from those before"
         )
-    X = (rows.X.data, rows.X.indices, rows.X.indptr) if rows.sparse else (rows.X,)
-    others = (one for one in (rows.weights, rows.shifts) if one is not None)
-    return " ".join([found, *(digest(one) for one in (*X, rows.y, *others))])
+    rows = problem.losses._rows
+    arrays = (*problem.losses._matrix, rows.y, rows.weights, rows.shifts)
+    return " ".join([found, *(digest(one) for one in arrays if one is not None)])
 
 
 def _named(arrays: Mapping[str, Array]) -> dict[str, Any]:
