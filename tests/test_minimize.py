@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -268,7 +269,61 @@ def test_what_was_not_reached_is_named() -> None:
         )
         return iterate.compare(1e-2, 1e-6)
 
-    assert compare(1e-18, 0.5) == ("violation of constraints", 0.5, 1e-2)
+    # Violations are in units of what rounding can do.
+    assert compare(1e-18, 2.0) == ("violation of constraints", 2.0, 1.0)
+    assert compare(None, 2.0) == ("violation of constraints", 2.0, 1.0)
     assert compare(0.5, 0.1) == ("duality gap", 0.5, 1e-2)
-    assert compare(1e-3, 1e-3).enough
+    assert compare(1e-3, 1.0).enough
     assert compare(None, 0.0) == ("residual", 1e-3, 1e-6)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-6])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_converged_point_satisfies_the_constraints(seed: int, tol: float) -> None:
+    # B has more rows than columns for some seeds, so that only x = 0 is allowed, and columns of very different sizes.
+    rng = np.random.default_rng(seed)
+    rows, count = int(rng.integers(15, 60)), int(rng.integers(2, 15))
+    units = 10.0 ** rng.uniform(-6, 6, count) if seed % 3 == 0 else np.ones(count)
+    X = rng.standard_normal((rows, count)) * units
+    y = X @ (rng.standard_normal(count) / units) + rng.standard_normal(rows)
+    losses = (
+        fpdfp.losses.Logistic(X, (y > 0) * 1.0, np.arange(rows) % 3)
+        if seed % 2
+        else fpdfp.losses.LeastSquares(X, y, np.arange(rows) % 3, l2=1e-3)
+    )
+    penalty = fpdfp.penalties.NonNegative() if seed % 4 < 2 else fpdfp.penalties.Box(-0.3, 0.2)
+    linop = rng.standard_normal((int(rng.integers(1, 2 * count)), count))
+    problem = fpdfp.Problem(losses, penalty, linop)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccuracyWarning)
+        best = fpdfp.minimize(problem, tol=tol)
+    if best.converged:
+        assert best.certificate.violation == 0
+        assert problem.objective(best.x) == pytest.approx(best.objective, rel=1e-12)
+    else:
+        assert seed % 3 == 0
+
+
+def test_equalities_hold_up_to_rounding() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 8)), rng.standard_normal(30)
+    linop, right = rng.standard_normal((3, 8)), rng.standard_normal(3)
+    best = fpdfp.minimize(fpdfp.Problem(fpdfp.losses.LeastSquares(X, y), fpdfp.penalties.Box(right, right), linop))
+    assert best.converged
+    np.testing.assert_allclose(linop @ best.x, right, rtol=0, atol=1e-13)
+    # The same by elimination.
+    inside = np.linalg.svd(linop)[2][3:].T
+    start = np.linalg.pinv(linop) @ right
+    exact = start + inside @ np.linalg.lstsq(X @ inside, y - X @ start, rcond=None)[0]
+    np.testing.assert_allclose(best.x, exact, atol=1e-5)
+
+
+def test_limits_are_kept_by_conjugate_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newton, "DENSE_COLUMNS", 0)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 150))
+    y = X @ np.sort(rng.standard_normal(150)) + rng.standard_normal(100)
+    losses = fpdfp.losses.LeastSquares(X, y, l2=1e-1)
+    best = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.NonNegative(), fpdfp.linops.Difference(150)), tol=1e-3)
+    assert best.converged
+    assert np.diff(best.x).min() >= -1e-13

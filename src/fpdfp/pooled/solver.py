@@ -39,13 +39,15 @@ class Minimum:
         The solution and its dual.
     objective
         F(x); with constraints, g is taken at the point of its domain nearest to Bx, so that an x which is outside
-        by ``certificate.violation`` may have an objective slightly below the minimum.
+        by ``certificate.violation``, and has not converged, may have an objective below the minimum.
     certificate
         The duality gap, if one is known, and the residual of Lemma 1.
     converged
-        Whether the duality gap is at most the tolerance, and so is what constraints are violated by.
+        Whether the duality gap is at most the tolerance, and constraints hold: for B = I exactly, otherwise up to the
+        rounding of Bx.
     stationary
-        Whether no duality gap is known for the problem, and the residual is at most the tolerance and 1e-6.
+        Whether no duality gap is known for the problem, the residual is at most the tolerance and 1e-6, and
+        constraints hold.
     newton_steps
         The number of Newton steps.
     seconds
