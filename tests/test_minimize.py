@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.ndimage
+import scipy.sparse
 
 import fpdfp
 from fpdfp.errors import AccuracyWarning
-from fpdfp.pooled import lagrangian
+from fpdfp.pooled import lagrangian, wide
 from fpdfp.quadratic import newton
 from tests import helpers
 
@@ -327,3 +329,78 @@ def test_limits_are_kept_by_conjugate_gradients(monkeypatch: pytest.MonkeyPatch)
     best = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.NonNegative(), fpdfp.linops.Difference(150)), tol=1e-3)
     assert best.converged
     assert np.diff(best.x).min() >= -1e-13
+
+
+def coefficient_map(side: int, rows: int, seed: int = 0, **options: Any) -> fpdfp.Problem:
+    """Logistic regression on smooth images, with an anisotropic total variation and an l1 norm of the coefficients."""
+    rng = np.random.default_rng(seed)
+    shape = (side,) * 3
+    truth = np.zeros(shape)
+    truth[side // 4 : side // 2, side // 4 : side // 2, side // 4 : side // 2] = 1.0
+    X = np.stack([scipy.ndimage.gaussian_filter(rng.standard_normal(shape), 1.5).ravel() for _ in range(rows)])
+    X /= X.std()
+    forms = X @ truth.ravel()
+    y = (2.0 * forms / forms.std() + rng.logistic(size=rows) > 0) * 1.0
+    along = scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(side - 1, side))
+    eye = scipy.sparse.eye_array(side)
+    parts = [[along, eye, eye], [eye, along, eye], [eye, eye, along]]
+    differences = [scipy.sparse.kron(scipy.sparse.kron(a, b), c) for a, b, c in parts]
+    linop = scipy.sparse.vstack([*differences, 0.5 * scipy.sparse.eye_array(side**3)]).tocsr()
+    losses = fpdfp.losses.Logistic(X, y, np.arange(rows) % 5, **options)
+    return fpdfp.Problem(losses, fpdfp.penalties.L1(2e-4), linop)
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-3], ids=["no ridge", "ridge"])
+def test_a_map_with_more_features_than_rows_is_certified(l2: float) -> None:
+    problem = coefficient_map(12, 60, l2=l2)
+    exact = fpdfp.minimize(problem, tol=1e-9)
+    assert exact.converged
+    for tol in (1e-3, 1e-6):
+        best = fpdfp.minimize(problem, tol=tol)
+        assert best.converged
+        assert best.objective <= exact.objective * (1.0 + tol)
+        assert best.certificate.gap is not None
+        assert best.objective - exact.objective <= best.certificate.gap <= tol * best.objective
+        again = problem.certificate(best.x, best.certificate.v)
+        assert again.gap is not None
+    assert exact.newton_steps <= 20_000
+    assert fpdfp.minimize(problem, tol=1e-3).newton_steps <= 0.5 * exact.newton_steps
+
+
+def test_a_map_with_an_intercept_is_certified() -> None:
+    problem = coefficient_map(12, 60)
+    X = np.hstack([problem.losses._rows.X, np.ones((60, 1))])
+    linop = scipy.sparse.hstack([problem.linop.matrix, scipy.sparse.csr_array((problem.linop.size_out, 1))])
+    losses = fpdfp.losses.Logistic(X, problem.losses._rows.y)
+    best = fpdfp.minimize(fpdfp.Problem(losses, problem.penalty, linop.tocsr()), tol=1e-3)
+    assert best.converged
+    assert best.objective <= fpdfp.minimize(problem, tol=1e-3).objective * (1 + 1e-3)
+
+
+def test_a_map_is_solved_as_other_ways_solve_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of this size Newton systems can be factorised, so that both ways are open.
+    problem = coefficient_map(6, 40)
+    newton_way = fpdfp.minimize(problem, tol=1e-9)
+    monkeypatch.setattr(wide, "has_newton_systems", lambda linop: False)
+    for rows in ("dense", "sparse", "single"):
+        X = problem.losses._rows.X
+        kind = {"dense": X, "sparse": scipy.sparse.csr_array(X), "single": X.astype(np.float32)}[rows]
+        losses = fpdfp.losses.Logistic(kind, problem.losses._rows.y)
+        primal_dual = fpdfp.minimize(fpdfp.Problem(losses, problem.penalty, problem.linop), tol=1e-5)
+        assert primal_dual.converged
+        assert primal_dual.objective == pytest.approx(newton_way.objective, rel=2e-5)
+
+
+def test_least_squares_and_groups_of_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 64)), rng.standard_normal(30)
+    linop = fpdfp.linops.Compose(fpdfp.linops.Difference(64), fpdfp.linops.Identity((64,)))
+    penalty = fpdfp.penalties.GroupL12(0.05, groups=np.arange(63) // 3)
+    ridge = np.where(np.arange(64) == 0, 0.0, 0.1)
+    problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, l2=ridge), penalty, linop)
+    newton_way = fpdfp.minimize(problem, tol=1e-9)
+    monkeypatch.setattr(wide, "has_newton_systems", lambda linop: False)
+    assert wide.is_wide(problem)
+    primal_dual = fpdfp.minimize(problem, tol=1e-6)
+    assert primal_dual.converged
+    assert primal_dual.objective == pytest.approx(newton_way.objective, rel=2e-6)

@@ -218,6 +218,7 @@ class Fit:
         weights = self.losses._row_weights(problem.weights)
         self.c = weights[::stride] * (weights.sum() / weights[::stride].sum()) if self.rough else weights
         self.ridge = float(problem.weights.sum()) * self.losses._ridge
+        self.feasibility = problem._feasibility
         #: Σ_j c_j a_jk² of each coordinate.
         self.squares = self.losses._column_squares(problem.weights)
 
@@ -229,7 +230,7 @@ class Fit:
     def at_zero(self) -> Point:
         """Return x = 0, which takes no product with the data."""
         x, forms, found = np.zeros(len(self.ridge)), np.zeros(len(self.y)), np.empty((3, len(self.y)))
-        self._look(slice(None), forms, tuple(found))
+        self.look(slice(None), forms, tuple(found))
         return Point(x, forms, self.evaluate(x, found[0]), found[1], found[2], np.zeros(len(x)), None)
 
     def evaluate(self, x: Array, losses: Array) -> float:
@@ -247,18 +248,18 @@ class Fit:
         product = None
         if data.sparse:
             np.add(forms, data.times(change) if change.any() else 0.0, out=moved)
-            self._look(slice(None), moved, found)
+            self.look(slice(None), moved, found)
         else:
             product, moves, change = np.zeros(data.X.shape[1]), bool(change.any()), data.spread(change)
             with one_thread():
                 for rows, block in data.blocks(max(64, NEAR // data.X.shape[1])):
                     np.add(forms[rows], block @ change if moves else 0.0, out=moved[rows])
-                    self._look(rows, moved, found)
+                    self.look(rows, moved, found)
                     product += found[1][rows] @ block
         known = None if product is None else (data.X, product)
         return Point(x, moved, self.evaluate(x, found[0]), found[1], found[2], travel, known)
 
-    def _look(self, rows: slice, forms: Array, found: tuple[Array, ...]) -> None:
+    def look(self, rows: slice, forms: Array, found: tuple[Array, ...]) -> None:
         """Write φ and its weighted derivatives for some rows."""
         from fpdfp._kernels.rows import look_at
 
@@ -298,7 +299,7 @@ class Fit:
         problem = self.problem
         duals = RowDuals(self.losses, point.x, problem.weights, point.forms, slope, point.travel)
         image = problem.linop.apply(point.x)
-        search = Search(problem.model, problem._feasibility, duals, point.x, image, image)
+        search = Search(problem.model, self.feasibility, duals, point.x, image, image)
         first = Bound(np.inf, v) if search.free.any() else search.bound(v)
         if quick or first.gap <= enough:
             return first
