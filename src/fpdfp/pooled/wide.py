@@ -31,12 +31,15 @@ from fpdfp.quadratic.statement import Distance
 RELAXED = 1.8
 #: The most rows: a Newton step of a prox takes as long as n³/3 multiplications.
 MOST_ROWS = 3000
-#: The most steps. The first look at the gap, and by how much the number of steps grows from one look to the next.
+#: The most steps. When F is looked at first, and by how much the number of steps grows from one look to the next.
 MOST, FIRST, LATER = 20_000, 20, 1.2
+#: After a look at the gap the number of steps grows by as much as makes it small enough if it shrinks with this power of
+#: that number, and by so much at least. On maps of 16³ and 32³ voxels the power is between 2 and 3, at the end more.
+POWER, SOON = 4.0, 1.1
 #: When σ is chosen anew for the first time: then after twice as many steps each, so often.
 SUIT, SUITS = 10, 6
-#: A prox of f is exact up to this part of the change of the linear forms since the last one.
-EXACT = 0.01
+#: A prox of f is exact up to this part of the change of the linear forms since the last one, or up to rounding.
+EXACT, ROUNDING = 0.01, 1e-14
 #: A factorisation serves while errors shrink by this factor; the most Newton steps for one prox.
 SHRINK, NEWTON = 0.3, 50
 #: Accelerated dual steps that improve a dual point before it is looked at, and the weight of Bᵀv = −∇f(x) beside
@@ -120,14 +123,14 @@ class RowProx:
         """Return the prox of y."""
         r = self.inverse / self.tau * y
         p, before = self.X @ r, self.forms
-        z, last = before, math.inf
+        z, last, rounding = before, math.inf, ROUNDING * float(np.linalg.norm(p))
         for _ in range(NEWTON):
             self.fit.look(slice(None), z, self.found)
             _, slopes, curvatures = self.found
             rest = z - p + self.G @ slopes
             length = float(np.linalg.norm(rest))
             # The first z is that of the last prox, which says nothing of how far this one is away.
-            if last < math.inf and length <= EXACT * float(np.linalg.norm(z - before)):
+            if last < math.inf and length <= max(EXACT * float(np.linalg.norm(z - before)), rounding):
                 break
             if self.factor is None or length > SHRINK * last:
                 self.factorise(curvatures)
@@ -189,6 +192,8 @@ class Wide:
             least = min(error, least)
             if found.reached.enough or stalled == PATIENCE:
                 break
+            if math.isfinite(error):
+                look = math.ceil(step * max(SOON, (error / found.reached.goal) ** (1.0 / POWER)))
         assert best is not None
         return best
 
