@@ -12,7 +12,7 @@ import scipy.sparse
 
 import fpdfp
 from fpdfp.errors import AccuracyWarning
-from fpdfp.pooled import lagrangian, wide
+from fpdfp.pooled import lagrangian, wide, working_set
 from fpdfp.quadratic import newton
 from tests import helpers
 
@@ -404,3 +404,69 @@ def test_least_squares_and_groups_of_differences(monkeypatch: pytest.MonkeyPatch
     primal_dual = fpdfp.minimize(problem, tol=1e-6)
     assert primal_dual.converged
     assert primal_dual.objective == pytest.approx(newton_way.objective, rel=2e-6)
+
+
+def draw_sparse(rows: int, features: int, entries: int = 15) -> tuple[Any, np.ndarray]:
+    """Draw rows with few entries, and labels that a tenth of the features explain."""
+    rng = np.random.default_rng(0)
+    places = np.repeat(np.arange(rows), entries), rng.integers(0, features, rows * entries)
+    X = scipy.sparse.coo_array((rng.standard_normal(rows * entries), places), shape=(rows, features)).tocsr()
+    x = np.zeros(features)
+    x[rng.choice(features, features // 10, replace=False)] = 3 * rng.standard_normal(features // 10)
+    return X, (rng.random(rows) < 1 / (1 + np.exp(-(X @ x)))) * 1.0
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-3])
+@pytest.mark.parametrize("kind", [fpdfp.losses.Logistic, fpdfp.losses.LeastSquares])
+def test_sparse_rows_have_sparse_solutions(kind: Any, l2: float) -> None:
+    # More coefficients than a Hessian is made of are not 0.
+    X, y = draw_sparse(5000, 20_000)
+    losses = kind(X, y, l2=l2)
+    weight = float(np.abs(losses.gradient(np.zeros(20_000), np.ones(1))).max()) / 10
+    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(weight))
+    best = fpdfp.minimize(problem, tol=1e-9)
+    assert best.converged
+    assert 1000 < np.count_nonzero(best.x) < 10_000
+    # The optimality condition, coordinate by coordinate.
+    slope = problem.gradient(best.x)
+    there = best.x != 0
+    np.testing.assert_allclose(slope[there], -weight * np.sign(best.x[there]), rtol=1e-4)
+    assert np.abs(slope[~there]).max() <= weight * (1 + 1e-4)
+
+
+def test_sparse_columns_and_a_hessian_have_the_same_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = draw_sparse(600, 2000)
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y), fpdfp.penalties.L1(5e-4))
+    by_column = fpdfp.minimize(problem, tol=1e-10)
+    monkeypatch.setattr(working_set, "SWEEPS", 10**9)
+    with_hessian = fpdfp.minimize(problem, tol=1e-10)
+    assert by_column.converged
+    assert with_hessian.converged
+    np.testing.assert_allclose(by_column.x, with_hessian.x, atol=1e-6)
+    assert np.array_equal(by_column.x == 0, with_hessian.x == 0)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.02])
+@pytest.mark.parametrize("family", ["poisson", "binomial", "gaussian"])
+def test_families_take_newton_steps_on_working_sets(family: str, weight: float) -> None:
+    rng = np.random.default_rng(0)
+    X = np.hstack([np.ones((300, 1)), rng.standard_normal((300, 9))])
+    forms = X @ (0.4 * rng.standard_normal(10))
+    y = {
+        "poisson": rng.poisson(np.exp(forms)) * 1.0,
+        "binomial": (rng.random(300) < 1 / (1 + np.exp(-forms))) * 1.0,
+        "gaussian": forms + rng.standard_normal(300),
+    }[family]
+    options = {"weights": rng.uniform(0.5, 2.0, 300), "offset": 0.3 * rng.standard_normal(300)}
+    losses = fpdfp.losses.GLM(X, y, np.arange(300) % 3, family, **options)
+    penalty = fpdfp.penalties.L1(np.append(0.0, np.full(9, weight)))
+    problem = fpdfp.Problem(losses, penalty)
+    assert working_set.find_blocks(problem) is not None
+    best = fpdfp.minimize(problem, tol=1e-9)
+    other = lagrangian.solve_alike(problem, 1e-9, np.zeros(10))
+    assert best.converged
+    assert best.objective == pytest.approx(problem.objective(best.x), rel=1e-12)
+    assert best.objective == pytest.approx(other.certificate.objective, rel=1e-8)
+    np.testing.assert_allclose(best.x, other.x, atol=1e-4)
+    if weight:
+        assert np.array_equal(best.x == 0, np.abs(other.x) < 1e-6)

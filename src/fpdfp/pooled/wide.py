@@ -33,8 +33,8 @@ RELAXED = 1.8
 MOST_ROWS = 3000
 #: The most steps. When F is looked at first, and by how much the number of steps grows from one look to the next.
 MOST, FIRST, LATER = 20_000, 20, 1.2
-#: After a look at the gap the number of steps grows by as much as makes it small enough if it shrinks with this power of
-#: that number, and by so much at least. On maps of 16³ and 32³ voxels the power is between 2 and 3, at the end more.
+#: After a look at the gap the number of steps grows by as much as makes it small enough if it shrinks with this power
+#: of that number, and by so much at least. On maps of 16³ and 32³ voxels the power is between 2 and 3, at the end more.
 POWER, SOON = 4.0, 1.1
 #: When σ is chosen anew for the first time: then after twice as many steps each, so often.
 SUIT, SUITS = 10, 6
