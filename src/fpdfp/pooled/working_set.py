@@ -36,7 +36,7 @@ NEAR = 0.003
 #: Hessian. So many sweeps take as long as to make the Hessian, and to solve systems with it.
 SWEEPS = 50
 #: Without a Hessian one of so many of the blocks that violate their condition is worked on at least. On logistic losses
-#: of 1,500 × 6,000 and 5,000 × 20,000 with 15 entries a row all of them, or one of 4 or 8, take up to 1.4 times as long.
+#: of 1,500 × 6,000 and 5,000 × 20,000 with 15 entries a row all of them, or one of 4 or 8, take up to 1.4 times longer.
 THIN = 2
 #: Without a Hessian a model is minimised up to this part of the error as well: the next one costs nothing.
 PART = 0.1
