@@ -228,8 +228,8 @@ class Wide:
         slope, point = fit.back(point, fit.data)
         # With a ridge the best weight is known: the gap has a term ‖∇f(x) + Bᵀv‖²/2R.
         t = min(WEIGHT * self.prox.tau, 1.0 / max(float(fit.ridge.min()), TINY))
-        distance = Distance((point.x - t * (slope + fit.ridge * point.x))[None], t)
-        polished = DualSteps(self.model, distance, v[None], 0.0, (1.0, 1.0), None).run(POLISH)
+        y = (point.x - t * (slope + fit.ridge * point.x))[None]
+        polished = DualSteps(self.model, Distance(y, t), v[None], 0.0, (1.0, 1.0), origin=y).run(POLISH)
         enough = self.tol * fit.scale(point.value)
         bound = fit.bound(point, slope, polished.v[0], enough=enough)
         found = fit.conclude(point, slope, bound, steps, self.tol)
