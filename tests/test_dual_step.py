@@ -9,7 +9,12 @@ import pytest
 import scipy.sparse
 
 import fpdfp
+from fpdfp import linops
 from fpdfp._kernels import quantize, streams
+from fpdfp.penalties import L1
+from fpdfp.problem import Model
+from fpdfp.quadratic.dual import DualSteps
+from fpdfp.quadratic.statement import Distance
 
 
 def textbook(B: Any, weight: float, half: Any, v: Any, gamma: float, sigma: float) -> tuple[Any, Any]:
@@ -78,3 +83,23 @@ def test_small_arrays_are_compressed_at_once(codec: int) -> None:
         assert one.tobytes() == other.tobytes()
     assert found[0][1][1] == 7
     assert (found[0][1][[0, 2, 3, 4]] > 130).all()
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["B", "BS"])
+def test_several_dual_steps_in_one_call_are_those_of_one_after_the_other(scaled: bool) -> None:
+    rng = np.random.default_rng(0)
+    matrix = linops.Matrix(scipy.sparse.random_array((50, 30), density=0.1, rng=rng).tocsr())
+    linop = linops.Compose(matrix, linops.Diagonal(rng.uniform(0.1, 10.0, 30))) if scaled else matrix
+    model = Model(L1(0.3).bind((50,)), linop, (30,), np.dtype(np.float64))
+    y, v = rng.standard_normal((1, 30)), rng.uniform(-0.3, 0.3, (1, 50))
+    found = []
+    for fused in (True, False):
+        steps = DualSteps(model, Distance(y, 2.0), v, 1e-6, (0.0, 1.0), origin=y)
+        assert steps.fused is not None
+        steps.fused = steps.fused if fused else None
+        found.append(steps.run(500))
+    assert found[0].work == found[1].work
+    assert found[0].work.steps > 20
+    np.testing.assert_array_equal(found[0].u, found[1].u)
+    np.testing.assert_array_equal(found[0].v, found[1].v)
+    assert (v != found[0].v).any()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.ndimage
+import scipy.sparse
 
 import fpdfp
 from fpdfp.errors import AccuracyWarning
-from fpdfp.pooled import lagrangian
+from fpdfp.pooled import lagrangian, wide, working_set
 from fpdfp.quadratic import newton
 from tests import helpers
 
@@ -268,7 +271,202 @@ def test_what_was_not_reached_is_named() -> None:
         )
         return iterate.compare(1e-2, 1e-6)
 
-    assert compare(1e-18, 0.5) == ("violation of constraints", 0.5, 1e-2)
+    # Violations are in units of what rounding can do.
+    assert compare(1e-18, 2.0) == ("violation of constraints", 2.0, 1.0)
+    assert compare(None, 2.0) == ("violation of constraints", 2.0, 1.0)
     assert compare(0.5, 0.1) == ("duality gap", 0.5, 1e-2)
-    assert compare(1e-3, 1e-3).enough
+    assert compare(1e-3, 1.0).enough
     assert compare(None, 0.0) == ("residual", 1e-3, 1e-6)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-6])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_converged_point_satisfies_the_constraints(seed: int, tol: float) -> None:
+    # B has more rows than columns for some seeds, so that only x = 0 is allowed, and columns of very different sizes.
+    rng = np.random.default_rng(seed)
+    rows, count = int(rng.integers(15, 60)), int(rng.integers(2, 15))
+    units = 10.0 ** rng.uniform(-6, 6, count) if seed % 3 == 0 else np.ones(count)
+    X = rng.standard_normal((rows, count)) * units
+    y = X @ (rng.standard_normal(count) / units) + rng.standard_normal(rows)
+    losses = (
+        fpdfp.losses.Logistic(X, (y > 0) * 1.0, np.arange(rows) % 3)
+        if seed % 2
+        else fpdfp.losses.LeastSquares(X, y, np.arange(rows) % 3, l2=1e-3)
+    )
+    penalty = fpdfp.penalties.NonNegative() if seed % 4 < 2 else fpdfp.penalties.Box(-0.3, 0.2)
+    linop = rng.standard_normal((int(rng.integers(1, 2 * count)), count))
+    problem = fpdfp.Problem(losses, penalty, linop)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccuracyWarning)
+        best = fpdfp.minimize(problem, tol=tol)
+    if best.converged:
+        assert best.certificate.violation == 0
+        assert problem.objective(best.x) == pytest.approx(best.objective, rel=1e-12)
+    else:
+        assert seed % 3 == 0
+
+
+def test_equalities_hold_up_to_rounding() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 8)), rng.standard_normal(30)
+    linop, right = rng.standard_normal((3, 8)), rng.standard_normal(3)
+    best = fpdfp.minimize(fpdfp.Problem(fpdfp.losses.LeastSquares(X, y), fpdfp.penalties.Box(right, right), linop))
+    assert best.converged
+    np.testing.assert_allclose(linop @ best.x, right, rtol=0, atol=1e-13)
+    # The same by elimination.
+    inside = np.linalg.svd(linop)[2][3:].T
+    start = np.linalg.pinv(linop) @ right
+    exact = start + inside @ np.linalg.lstsq(X @ inside, y - X @ start, rcond=None)[0]
+    np.testing.assert_allclose(best.x, exact, atol=1e-5)
+
+
+def test_limits_are_kept_by_conjugate_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newton, "DENSE_COLUMNS", 0)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 150))
+    y = X @ np.sort(rng.standard_normal(150)) + rng.standard_normal(100)
+    losses = fpdfp.losses.LeastSquares(X, y, l2=1e-1)
+    best = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.NonNegative(), fpdfp.linops.Difference(150)), tol=1e-3)
+    assert best.converged
+    assert np.diff(best.x).min() >= -1e-13
+
+
+def coefficient_map(side: int, rows: int, seed: int = 0, **options: Any) -> fpdfp.Problem:
+    """Logistic regression on smooth images, with an anisotropic total variation and an l1 norm of the coefficients."""
+    rng = np.random.default_rng(seed)
+    shape = (side,) * 3
+    truth = np.zeros(shape)
+    truth[side // 4 : side // 2, side // 4 : side // 2, side // 4 : side // 2] = 1.0
+    X = np.stack([scipy.ndimage.gaussian_filter(rng.standard_normal(shape), 1.5).ravel() for _ in range(rows)])
+    X /= X.std()
+    forms = X @ truth.ravel()
+    y = (2.0 * forms / forms.std() + rng.logistic(size=rows) > 0) * 1.0
+    along = scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(side - 1, side))
+    eye = scipy.sparse.eye_array(side)
+    parts = [[along, eye, eye], [eye, along, eye], [eye, eye, along]]
+    differences = [scipy.sparse.kron(scipy.sparse.kron(a, b), c) for a, b, c in parts]
+    linop = scipy.sparse.vstack([*differences, 0.5 * scipy.sparse.eye_array(side**3)]).tocsr()
+    losses = fpdfp.losses.Logistic(X, y, np.arange(rows) % 5, **options)
+    return fpdfp.Problem(losses, fpdfp.penalties.L1(2e-4), linop)
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-3], ids=["no ridge", "ridge"])
+def test_a_map_with_more_features_than_rows_is_certified(l2: float) -> None:
+    problem = coefficient_map(12, 60, l2=l2)
+    exact = fpdfp.minimize(problem, tol=1e-9)
+    assert exact.converged
+    for tol in (1e-3, 1e-6):
+        best = fpdfp.minimize(problem, tol=tol)
+        assert best.converged
+        assert best.objective <= exact.objective * (1.0 + tol)
+        assert best.certificate.gap is not None
+        assert best.objective - exact.objective <= best.certificate.gap <= tol * best.objective
+        again = problem.certificate(best.x, best.certificate.v)
+        assert again.gap is not None
+    assert exact.newton_steps <= 20_000
+    assert fpdfp.minimize(problem, tol=1e-3).newton_steps <= 0.5 * exact.newton_steps
+
+
+def test_a_map_with_an_intercept_is_certified() -> None:
+    problem = coefficient_map(12, 60)
+    X = np.hstack([problem.losses._rows.X, np.ones((60, 1))])
+    linop = scipy.sparse.hstack([problem.linop.matrix, scipy.sparse.csr_array((problem.linop.size_out, 1))])
+    losses = fpdfp.losses.Logistic(X, problem.losses._rows.y)
+    best = fpdfp.minimize(fpdfp.Problem(losses, problem.penalty, linop.tocsr()), tol=1e-3)
+    assert best.converged
+    assert best.objective <= fpdfp.minimize(problem, tol=1e-3).objective * (1 + 1e-3)
+
+
+def test_a_map_is_solved_as_other_ways_solve_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of this size Newton systems can be factorised, so that both ways are open.
+    problem = coefficient_map(6, 40)
+    newton_way = fpdfp.minimize(problem, tol=1e-9)
+    monkeypatch.setattr(wide, "has_newton_systems", lambda linop: False)
+    for rows in ("dense", "sparse", "single"):
+        X = problem.losses._rows.X
+        kind = {"dense": X, "sparse": scipy.sparse.csr_array(X), "single": X.astype(np.float32)}[rows]
+        losses = fpdfp.losses.Logistic(kind, problem.losses._rows.y)
+        primal_dual = fpdfp.minimize(fpdfp.Problem(losses, problem.penalty, problem.linop), tol=1e-5)
+        assert primal_dual.converged
+        assert primal_dual.objective == pytest.approx(newton_way.objective, rel=2e-5)
+
+
+def test_least_squares_and_groups_of_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 64)), rng.standard_normal(30)
+    linop = fpdfp.linops.Compose(fpdfp.linops.Difference(64), fpdfp.linops.Identity((64,)))
+    penalty = fpdfp.penalties.GroupL12(0.05, groups=np.arange(63) // 3)
+    ridge = np.where(np.arange(64) == 0, 0.0, 0.1)
+    problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, l2=ridge), penalty, linop)
+    newton_way = fpdfp.minimize(problem, tol=1e-9)
+    monkeypatch.setattr(wide, "has_newton_systems", lambda linop: False)
+    assert wide.is_wide(problem)
+    primal_dual = fpdfp.minimize(problem, tol=1e-6)
+    assert primal_dual.converged
+    assert primal_dual.objective == pytest.approx(newton_way.objective, rel=2e-6)
+
+
+def draw_sparse(rows: int, features: int, entries: int = 15) -> tuple[Any, np.ndarray]:
+    """Draw rows with few entries, and labels that a tenth of the features explain."""
+    rng = np.random.default_rng(0)
+    places = np.repeat(np.arange(rows), entries), rng.integers(0, features, rows * entries)
+    X = scipy.sparse.coo_array((rng.standard_normal(rows * entries), places), shape=(rows, features)).tocsr()
+    x = np.zeros(features)
+    x[rng.choice(features, features // 10, replace=False)] = 3 * rng.standard_normal(features // 10)
+    return X, (rng.random(rows) < 1 / (1 + np.exp(-(X @ x)))) * 1.0
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-3])
+@pytest.mark.parametrize("kind", [fpdfp.losses.Logistic, fpdfp.losses.LeastSquares])
+def test_sparse_rows_have_sparse_solutions(kind: Any, l2: float) -> None:
+    # More coefficients than a Hessian is made of are not 0.
+    X, y = draw_sparse(5000, 20_000)
+    losses = kind(X, y, l2=l2)
+    weight = float(np.abs(losses.gradient(np.zeros(20_000), np.ones(1))).max()) / 10
+    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(weight))
+    best = fpdfp.minimize(problem, tol=1e-9)
+    assert best.converged
+    assert 1000 < np.count_nonzero(best.x) < 10_000
+    # The optimality condition, coordinate by coordinate.
+    slope = problem.gradient(best.x)
+    there = best.x != 0
+    np.testing.assert_allclose(slope[there], -weight * np.sign(best.x[there]), rtol=1e-4)
+    assert np.abs(slope[~there]).max() <= weight * (1 + 1e-4)
+
+
+def test_sparse_columns_and_a_hessian_have_the_same_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = draw_sparse(600, 2000)
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, y), fpdfp.penalties.L1(5e-4))
+    by_column = fpdfp.minimize(problem, tol=1e-10)
+    monkeypatch.setattr(working_set, "SWEEPS", 10**9)
+    with_hessian = fpdfp.minimize(problem, tol=1e-10)
+    assert by_column.converged
+    assert with_hessian.converged
+    np.testing.assert_allclose(by_column.x, with_hessian.x, atol=1e-6)
+    assert np.array_equal(by_column.x == 0, with_hessian.x == 0)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.02])
+@pytest.mark.parametrize("family", ["poisson", "binomial", "gaussian"])
+def test_families_take_newton_steps_on_working_sets(family: str, weight: float) -> None:
+    rng = np.random.default_rng(0)
+    X = np.hstack([np.ones((300, 1)), rng.standard_normal((300, 9))])
+    forms = X @ (0.4 * rng.standard_normal(10))
+    y = {
+        "poisson": rng.poisson(np.exp(forms)) * 1.0,
+        "binomial": (rng.random(300) < 1 / (1 + np.exp(-forms))) * 1.0,
+        "gaussian": forms + rng.standard_normal(300),
+    }[family]
+    options = {"weights": rng.uniform(0.5, 2.0, 300), "offset": 0.3 * rng.standard_normal(300)}
+    losses = fpdfp.losses.GLM(X, y, np.arange(300) % 3, family, **options)
+    penalty = fpdfp.penalties.L1(np.append(0.0, np.full(9, weight)))
+    problem = fpdfp.Problem(losses, penalty)
+    assert working_set.find_blocks(problem) is not None
+    best = fpdfp.minimize(problem, tol=1e-9)
+    other = lagrangian.solve_alike(problem, 1e-9, np.zeros(10))
+    assert best.converged
+    assert best.objective == pytest.approx(problem.objective(best.x), rel=1e-12)
+    assert best.objective == pytest.approx(other.certificate.objective, rel=1e-8)
+    np.testing.assert_allclose(best.x, other.x, atol=1e-4)
+    if weight:
+        assert np.array_equal(best.x == 0, np.abs(other.x) < 1e-6)

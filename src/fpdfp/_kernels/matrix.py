@@ -45,16 +45,25 @@ def multiply_chunk(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any)
     are those of a vector that comes alone.
     """
     count = vectors.shape[0]
-    if count < 4:
+    if count < LANES:
         for i in range(count):
-            for row in range(out.shape[1]):
-                out[i, row] = sparse_dot(data, indices, indptr[row], indptr[row + 1], vectors[i])
+            multiply_one(data, indices, indptr, vectors[i], out[i])
         return
     columns = np.empty((vectors.shape[1], width_for(count)), dtype=np.float64)
     turn(vectors, columns)
     sums = np.empty((out.shape[1], columns.shape[1]), dtype=np.float64)
     multiply_columns(data, indices, indptr, columns, sums)
     turn_back(sums, out)
+
+
+@serial
+def multiply_one(data: Any, indices: Any, indptr: Any, vector: Any, out: Any) -> None:
+    """Multiply one vector: as :func:`fpdfp._kernels.glm.sparse_dot` for every row, which would take a call each."""
+    for row in range(out.size):
+        total = 0.0
+        for p in range(uint64(indptr[row]), uint64(indptr[row + 1])):
+            total += float64(data[p]) * float64(vector[uint64(indices[p])])
+        out[row] = total
 
 
 @serial
@@ -117,6 +126,12 @@ def dual_step_csr(
     """
     gamma, sigma, weight = points.dtype.type(gamma), points.dtype.type(sigma), points.dtype.type(weight)
     shared = duals.shape[0] == 1
+    if new_v.shape[0] == 1:
+        dual_step_one(
+            data, indices, indptr, turned_data, turned_indices, turned_indptr, points[0], slopes, duals[0], gamma,
+            sigma, weight, new_x[0], new_v[0],
+        )  # fmt: skip
+        return
     for chunk in prange((new_v.shape[0] + CHUNK - 1) // CHUNK):
         start = int64(chunk) * CHUNK
         stop = min(start + CHUNK, new_v.shape[0])
@@ -147,6 +162,65 @@ def dual_step_csr(
             multiply_columns(turned_data, turned_indices, turned_indptr, v, sums)
             step_back(half, sums, gamma, x)
             turn_back(x, new_x[start:stop])
+
+
+@serial
+def dual_step_one(
+    data: Any, indices: Any, indptr: Any, turned_data: Any, turned_indices: Any, turned_indptr: Any, point: Any,
+    slopes: Any, dual: Any, gamma: Any, sigma: Any, weight: Any, new_x: Any, new_v: Any,
+) -> None:  # fmt: skip
+    """Do what :func:`dual_step_csr` does for one vector, to the same bits."""
+    half = point - gamma * slopes[0] if slopes.shape[0] > 0 else point.copy()
+    sums, images, x = np.empty(half.size), np.empty(dual.size), np.empty_like(half)
+    multiply_one(turned_data, turned_indices, turned_indptr, dual, sums)
+    for j in range(x.size):
+        x[j] = sums[j]
+        x[j] = half[j] - gamma * x[j]
+    multiply_one(data, indices, indptr, x, images)
+    for row in range(dual.size):
+        new_v[row] = images[row]
+        y = sigma * new_v[row] + dual[row]
+        # Written so that NaN, which fails every comparison, stays.
+        y = -weight if y < -weight else y
+        new_v[row] = weight if y > weight else y
+    if new_x.size > 0:
+        multiply_one(turned_data, turned_indices, turned_indptr, new_v, sums)
+        for j in range(x.size):
+            x[j] = sums[j]
+            new_x[j] = half[j] - gamma * x[j]
+
+
+@serial
+def dual_steps_one(
+    data: Any, indices: Any, indptr: Any, turned_data: Any, turned_indices: Any, turned_indptr: Any, factors: Any,
+    y: Any, gamma: Any, sigma: Any, weight: Any, previous: Any, point: Any, theta: Any, steps: Any,
+) -> Any:  # fmt: skip
+    """Take accelerated dual steps for the prox of one y in double precision, and return θ.
+
+    The map is BS, S diagonal with some factors. ``previous`` and ``point``, the last dual and where the next step
+    starts, are written over.
+    """
+    sums, x, images = np.empty(y.size), np.empty(y.size), np.empty(point.size)
+    for _ in range(steps):
+        multiply_one(turned_data, turned_indices, turned_indptr, point, sums)
+        for j in range(y.size):
+            x[j] = factors[j] * (y[j] - gamma * (factors[j] * sums[j]))
+        multiply_one(data, indices, indptr, x, images)
+        uphill = 0.0
+        for row in range(point.size):
+            new = sigma * images[row] + point[row]
+            new = -weight if new < -weight else new
+            images[row] = weight if new > weight else new
+            uphill += (point[row] - images[row]) * (images[row] - previous[row])
+        # Momentum that points uphill is dropped.
+        theta = 1.0 if uphill > 0.0 else theta
+        following = (1.0 + np.sqrt(1.0 + 4.0 * (theta * theta))) / 2.0
+        momentum = (theta - 1.0) / following
+        theta = following
+        for row in range(point.size):
+            point[row] = images[row] + momentum * (images[row] - previous[row])
+            previous[row] = images[row]
+    return theta
 
 
 @serial

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import uint64
 
 from fpdfp._kernels.jit import reduction, serial
 
@@ -156,3 +157,62 @@ def prox_sparse(
         for p in range(turned_indptr[i], turned_indptr[i + 1]):
             total += turned_data[p] * v[turned_indices[p]]
         out[i] = target[i] - total / metric[i]
+
+
+@serial
+def descend_columns(
+    data: Any, indices: Any, indptr: Any, columns: Any, curvatures: Any, ridge: Any, weights: Any, bounds: Any,
+    start: Any, centre: Any, u: Any, image: Any, sweeps: Any,
+) -> None:  # fmt: skip
+    """Minimise ⟨s, u − c⟩ + ½ Σ_j w_j (A(u − c))_j² + ½ Σ R_k (u_k − c_k)² + Σ λ_k |u_k| over one column after another.
+
+    A has some columns of a CSC matrix; ``image`` is A(u − c), kept up to date, and ``bounds`` are Σ_j w_j a_jk² + R_k.
+    Between two sweeps over all columns there are four over those whose coordinate is not 0.
+    """
+    for sweep in range(sweeps):
+        moved = False
+        for k in range(columns.size):
+            if (sweep % 5 and u[k] == 0.0) or bounds[k] == 0.0:
+                continue
+            first, last = uint64(indptr[columns[k]]), uint64(indptr[columns[k] + 1])
+            slope = start[k] + ridge[k] * (u[k] - centre[k])
+            for p in range(first, last):
+                j = uint64(indices[p])
+                slope += data[p] * curvatures[j] * image[j]
+            target = u[k] - slope / bounds[k]
+            size = abs(target) - weights[k] / bounds[k]
+            new = np.copysign(size, target) if size > 0.0 else 0.0
+            change = new - u[k]
+            if change != 0.0:
+                u[k] = new
+                for p in range(first, last):
+                    image[uint64(indices[p])] += change * data[p]
+                moved = True
+        if not moved and sweep % 5 == 0:
+            break
+
+
+@serial
+def curve_columns(
+    data: Any, indices: Any, indptr: Any, columns: Any, curvatures: Any, ridge: Any, bounds: Any
+) -> None:  # fmt: skip
+    """Write Σ_j w_j a_jk² + R_k of some columns."""
+    for k in range(columns.size):
+        total = ridge[k]
+        for p in range(uint64(indptr[columns[k]]), uint64(indptr[columns[k] + 1])):
+            total += data[p] * data[p] * curvatures[uint64(indices[p])]
+        bounds[k] = total
+
+
+@serial
+def slope_columns(
+    data: Any, indices: Any, indptr: Any, columns: Any, curvatures: Any, ridge: Any, start: Any, centre: Any, u: Any,
+    image: Any, slope: Any,
+) -> None:  # fmt: skip
+    """Write the slope of the quadratic at u, for some columns."""
+    for k in range(columns.size):
+        total = start[k] + ridge[k] * (u[k] - centre[k])
+        for p in range(uint64(indptr[columns[k]]), uint64(indptr[columns[k] + 1])):
+            j = uint64(indices[p])
+            total += data[p] * curvatures[j] * image[j]
+        slope[k] = total

@@ -128,6 +128,14 @@ class Matrix(LinOp):
             there.data, there.indices, there.indptr, back.data, back.indices, back.indptr, *step
         )  # fmt: skip
 
+    def dual_steps(self, *steps: Any) -> float:
+        """Do what :func:`fpdfp._kernels.matrix.dual_steps_one` does, with this sparse matrix."""
+        there, back = self.matrix, self._transpose
+        theta: float = _kernels().dual_steps_one(
+            there.data, there.indices, there.indptr, back.data, back.indices, back.indptr, *steps
+        )  # fmt: skip
+        return theta
+
     def _squared_norm(self) -> float:
         from fpdfp.linops.base import squared_norm_bound
 

@@ -18,8 +18,8 @@ import numpy as np
 from fpdfp._blas import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound, Search
-from fpdfp.losses.base import EPS
-from fpdfp.losses.glm import SingleForm
+from fpdfp.losses.base import EPS, Losses
+from fpdfp.losses.glm import GLM, SingleForm
 from fpdfp.losses.linear import RowDuals
 from fpdfp.pooled.lagrangian import Found, Reached
 from fpdfp.problem import Certificate, Problem
@@ -206,11 +206,16 @@ class Point(NamedTuple):
     product: tuple[Any, Array] | None
 
 
+def has_rows(losses: Losses) -> bool:
+    """Whether losses are sums over rows of a convex function of one linear form, with a known conjugate."""
+    return isinstance(losses, SingleForm) or (isinstance(losses, GLM) and losses.has_duals)
+
+
 class Fit:
     """f, and F = f + g∘B; with a stride, for every so many-th row."""
 
     def __init__(self, problem: Problem, stride: int = 1) -> None:
-        assert isinstance(problem.losses, SingleForm)
+        assert isinstance(problem.losses, SingleForm | GLM)
         self.problem, self.losses = problem, problem.losses
         X, y = self.losses._rows[:2]
         self.rough = stride > 1
@@ -219,19 +224,27 @@ class Fit:
         weights = self.losses._row_weights(problem.weights)
         self.c = weights[::stride] * (weights.sum() / weights[::stride].sum()) if self.rough else weights
         self.ridge = float(problem.weights.sum()) * self.losses._ridge
+        self.feasibility = problem._feasibility
+        #: The linear forms of x = 0: offsets, where there are some.
+        self.offsets = self.losses._shift(np.zeros(len(y)))[::stride]
         #: Σ_j c_j a_jk² of each coordinate.
         self.squares = self.losses._column_squares(problem.weights)
+
+    @functools.cached_property
+    def by_column(self) -> Any:
+        """Sparse rows, by column."""
+        return self.data.X.tocsc()
 
     def at(self, x: Array) -> Point:
         """Return a point, in the precision of the data, with its linear forms."""
         x = x.astype(self.losses.dtype).astype(np.float64)
-        return self._move(x, np.zeros(len(self.y)), self.data, x, np.abs(x))
+        return self._move(x, self.offsets, self.data, x, np.abs(x))
 
     def at_zero(self) -> Point:
         """Return x = 0, which takes no product with the data."""
-        x, forms, found = np.zeros(len(self.ridge)), np.zeros(len(self.y)), np.empty((3, len(self.y)))
-        self._look(slice(None), forms, tuple(found))
-        return Point(x, forms, self.evaluate(x, found[0]), found[1], found[2], np.zeros(len(x)), None)
+        x, found = np.zeros(len(self.ridge)), np.empty((3, len(self.y)))
+        self.look(slice(None), self.offsets, tuple(found))
+        return Point(x, self.offsets, self.evaluate(x, found[0]), found[1], found[2], np.zeros(len(x)), None)
 
     def evaluate(self, x: Array, losses: Array) -> float:
         """Return F, from φ of each row."""
@@ -248,21 +261,28 @@ class Fit:
         product = None
         if data.sparse:
             np.add(forms, data.times(change) if change.any() else 0.0, out=moved)
-            self._look(slice(None), moved, found)
+            self.look(slice(None), moved, found)
         else:
             product, moves, change = np.zeros(data.X.shape[1]), bool(change.any()), data.spread(change)
             with one_thread():
                 for rows, block in data.blocks(max(64, NEAR // data.X.shape[1])):
                     np.add(forms[rows], block @ change if moves else 0.0, out=moved[rows])
-                    self._look(rows, moved, found)
+                    self.look(rows, moved, found)
                     product += found[1][rows] @ block
         known = None if product is None else (data.X, product)
         return Point(x, moved, self.evaluate(x, found[0]), found[1], found[2], travel, known)
 
-    def _look(self, rows: slice, forms: Array, found: tuple[Array, ...]) -> None:
+    def look(self, rows: slice, forms: Array, found: tuple[Array, ...]) -> None:
         """Write φ and its weighted derivatives for some rows."""
         from fpdfp._kernels.rows import look_at
 
+        if isinstance(self.losses, GLM):
+            family, (values, slopes, curvatures) = self.losses.distribution, (one[rows] for one in found)
+            given = forms[rows], self.y[rows], family.parameters
+            values[:] = family.functions.value(*given)
+            np.multiply(self.c[rows], family.functions.slope(*given), out=slopes)
+            np.multiply(self.c[rows], family.functions.second(*given), out=curvatures)
+            return
         look_at(self.losses.kind, forms[rows], self.y[rows], self.c[rows], *(one[rows] for one in found))
 
     def back(self, point: Point, data: Columns) -> tuple[Array, Point]:
@@ -278,8 +298,13 @@ class Fit:
 
     @functools.cached_property
     def _least(self) -> float:
-        zero = np.zeros(len(self.ridge))
-        return EPS * abs(self.evaluate(zero, self.losses._phi(np.zeros(len(self.y)), self.y)))
+        return EPS * abs(self.at_zero().value)
+
+    @functools.cached_property
+    def curvature(self) -> float:
+        """A bound of φ'', or where there is none its mean at x = 0."""
+        known = float(self.losses.curvature)
+        return known if np.isfinite(known) else float(self.at_zero().curvatures.sum() / self.c.sum())
 
     def bound(
         self,
@@ -299,7 +324,7 @@ class Fit:
         problem = self.problem
         duals = RowDuals(self.losses, point.x, problem.weights, point.forms, slope, point.travel)
         image = problem.linop.apply(point.x)
-        search = Search(problem.model, problem._feasibility, duals, point.x, image, image)
+        search = Search(problem.model, self.feasibility, duals, point.x, image, image)
         first = Bound(np.inf, v) if search.free.any() else search.bound(v)
         if quick or first.gap <= enough:
             return first
@@ -310,7 +335,7 @@ class Fit:
         """Return what was found at a point, with its certificate."""
         problem, scale = self.problem, self.scale(point.value)
         x, v = point.x.astype(problem.model.dtype), bound.v.astype(problem.model.dtype)
-        lipschitz = self.losses.curvature * float(self.squares.sum()) + float(self.ridge.max())
+        lipschitz = self.curvature * float(self.squares.sum()) + float(self.ridge.max())
         step, gradient = 1.0 / lipschitz if lipschitz > 0 else 1.0, slope + self.ridge * point.x
         residual = problem.residual(x, v, gradient=gradient, step=step)
         gap = bound.gap if np.isfinite(bound.gap) else None

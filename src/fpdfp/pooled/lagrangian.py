@@ -18,7 +18,7 @@ from fpdfp._typing import Array
 from fpdfp.losses.linear import LinearModel
 from fpdfp.penalties import L1, ElasticNet
 from fpdfp.problem import Certificate, Problem
-from fpdfp.quadratic.newton import GROWTH, Multipliers, Smooth, as_matrix, balance, has_newton_systems
+from fpdfp.quadratic.newton import GROWTH, MAX_CONJUGATE, Multipliers, Smooth, as_matrix, balance, has_newton_systems
 
 MAX_OUTER = 60
 #: Outer steps without halving the error after which rounding is taken to be the limit.
@@ -29,6 +29,17 @@ ROUNDING = 1e-15
 RESIDUAL = 1e-6
 #: From this ratio of sizes on the units are changed, for which the data are copied.
 APART = 100.0
+#: An entry of Bx may be outside of its limits by so many units of the last place of the terms it is the sum of.
+UNITS = 64.0
+#: Changes of x by conjugate gradients are exact up to this part.
+EXACT = 1e-14
+#: Objectives that differ by no more than this part are the same up to rounding.
+APEX = 1e-12
+#: Curvatures below this part of the largest, and numbers below the other, are taken to be as large.
+FLAT, TINY = 1e-24, 1e-300
+#: Corrections of an x that is outside. Each makes entries that are outside equal to their limits; others may leave
+#: theirs then, so that it takes a few.
+CORRECTIONS = 10
 
 
 class Reached(NamedTuple):
@@ -55,7 +66,10 @@ class Found(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """A point and its dual with a certificate, and two relative errors: of optimality, and of constraints."""
+    """A point and its dual with a certificate, its relative error, and the largest violation of a constraint.
+
+    The violation of each entry of Bx is in units of what rounding can do to it.
+    """
 
     x: Array
     v: Array
@@ -69,23 +83,25 @@ class Iterate(NamedTuple):
         return math.inf if self.certificate.gap is None else self.certificate.gap
 
     def compare(self, tol: float, goal: float) -> Reached:
-        """Return what of a gap, constraints and, where no gap is known, the residual is farthest from its goal."""
+        """Return what is compared with its goal: constraints that are violated, the gap, or the residual without one.
+
+        No objective of a point that violates constraints says anything: it may be far below the minimum.
+        """
         gap = self.certificate.relative_gap
-        if gap is None:
-            return Reached("residual", self.residual, goal)
-        if self.violation > max(gap, tol):
-            return Reached("violation of constraints", self.violation, tol)
-        return Reached("duality gap", gap, tol)
+        if self.violation > 1.0:
+            return Reached("violation of constraints", self.violation, 1.0)
+        return Reached("residual", self.residual, goal) if gap is None else Reached("duality gap", gap, tol)
 
     def is_better(self, other: Iterate) -> bool:
-        """Whether it has less of what is known of both: gaps beside the same scale, or else residuals.
+        """Whether it alone satisfies the constraints, or has less of what is known of both: gaps, or else residuals.
 
         A gap as large as F says no more than that F* is not negative.
         """
+        if (self.violation > 1.0) != (other.violation > 1.0):
+            return self.violation <= 1.0
         if self.gap >= self.certificate.scale or other.gap >= other.certificate.scale:
             return self.residual < other.residual
-        scale = min(self.certificate.scale, other.certificate.scale)
-        return max(self.gap / scale, self.violation) < max(other.gap / scale, other.violation)
+        return self.gap < other.gap
 
 
 def solve_alike(problem: Problem, tol: float, x: Array) -> Found:
@@ -154,8 +170,7 @@ class AugmentedLagrangian:
         """Return the best point found."""
         problem, multipliers = self.problem, self.multipliers
         scale = float(np.linalg.norm(problem.gradient(np.zeros_like(x)))) or 1.0
-        x = self.start(x, scale)
-        size = float(np.linalg.norm(problem.linop.apply(x)))
+        x = start = self.start(x, scale)
         best: Iterate | None = None
         least, stalled = (math.inf, math.inf), 0
         for outer in range(MAX_OUTER):
@@ -165,7 +180,7 @@ class AugmentedLagrangian:
             v = multipliers.v
             x, _ = multipliers.step(self.smooth, x, self.proximity * GROWTH**-outer, accuracy)
             w = multipliers.v
-            now = self.judge(x, w, float(np.linalg.norm(w - v)) / multipliers.sigma, scale, size)
+            now = self.judge(x, w, float(np.linalg.norm(w - v)) / multipliers.sigma, scale, start)
             stalled = 0 if now.gap < 0.5 * least[0] or now.residual < 0.5 * least[1] else stalled + 1
             least = min(now.gap, least[0]), min(now.residual, least[1])
             if best is None or now.is_better(best):
@@ -196,20 +211,94 @@ class AugmentedLagrangian:
             return max(math.sqrt(0.2 * self.mu * self.tol * objective), ROUNDING * scale)
         return 0.5 * self.goal * scale
 
-    def judge(self, x: Array, v: Array, apart: float, scale: float, size: float) -> Iterate:
-        """Return a point, where B is the identity the nearest one of the domain of g and its dual, with a certificate.
+    def judge(self, x: Array, v: Array, apart: float, scale: float, start: Array) -> Iterate:
+        """Return a point that satisfies the constraints, if one is found near x, and its dual, with a certificate.
 
         ``apart`` is ‖Bx − y‖ for the y that minimises the augmented Lagrangian; ``scale`` is that of gradients. Bx may
-        be nearly 0 at the solution, so it is compared with ``size``, what it was at the start, as well.
+        be nearly 0 at the solution, so it is compared with what it was at the start as well.
         """
-        problem = self.problem
-        if problem.linop.is_identity and not problem.penalty.finite:
-            x = problem.penalty.project(x)
-            v = problem.dual_step(x, v, problem.gradient(x))
+        problem, linop, violation = self.problem, self.problem.linop, 0.0
+        if not problem.penalty.finite:
+            if linop.is_identity:
+                x = problem.penalty.project(x)
+                v = problem.dual_step(x, v, problem.gradient(x))
+            else:
+                x, violation = self.correct(x, np.maximum(np.abs(x), np.abs(start)))
         certificate = problem.certificate(x, v, dual_steps=0)
-        size = max(float(np.linalg.norm(problem.linop.apply(x))), size, 1e-8)
-        stationarity = float(np.linalg.norm(problem.gradient(x) + problem.linop.adjoint(v))) / scale
-        return Iterate(x, v, certificate, max(stationarity, apart / size), certificate.violation / size)
+        size = max(*(float(np.linalg.norm(linop.apply(one))) for one in (x, start)), 1e-8)
+        stationarity = float(np.linalg.norm(problem.gradient(x) + linop.adjoint(v))) / scale
+        return Iterate(x, v, certificate, max(stationarity, apart / size), violation)
+
+    def find_rounding(self, sizes: Array) -> Array:
+        """Return what rounding can do to each entry of Bx, for entries of x of these sizes."""
+        matrix, linop = self.multipliers.matrix, self.problem.linop
+        unit = float(np.finfo(self.problem.model.dtype).eps)
+        if matrix is None:
+            return np.full(linop.out_shape, unit * math.sqrt(linop.squared_norm) * float(sizes.max()))
+        return unit * np.tensordot(sizes.ravel(), np.abs(matrix), axes=1)
+
+    def correct(self, x: Array, sizes: Array) -> tuple[Array, float]:
+        """Return a point near x with Bx in the domain of g, and by how much it is outside, in units of what is allowed.
+
+        Entries of Bx that are outside become equal to their limits, or a rounding more than that, by the least change
+        of x in the metric of the diagonal of the Hessian. ``sizes`` are those of the entries of x along the way.
+        """
+        penalty, linop = self.problem.penalty, self.problem.linop
+        rounding, lengths = self.find_rounding(sizes), self.find_lengths(x)
+        allowed, outside = np.maximum(UNITS * rounding, TINY), np.zeros(rounding.shape, bool)
+        best, least = x, math.inf
+        for _ in range(CORRECTIONS):
+            image = linop.apply(x)
+            missing = penalty.project(image) - image
+            violation = float((np.abs(missing) / allowed).max(initial=0.0))
+            if violation < least:
+                best, least = x, violation
+            if violation == 0.0:
+                break
+            outside |= missing != 0
+            x = x + self.solve_entries(missing + 2.0 * np.sign(missing) * rounding, outside, lengths).astype(x.dtype)
+        if 0.0 < least <= 1.0:
+            # The domain may be a cone with nothing but its apex, which steps reach up to rounding.
+            zero = np.zeros_like(best)
+            values = [self.problem.evaluate(one) for one in (zero, best)]
+            if values[0][1] == 0.0 and abs(values[0][0] - values[1][0]) <= APEX * abs(values[1][0]):
+                return zero, 0.0
+        return best, least
+
+    def find_lengths(self, x: Array) -> Array:
+        """Return changes of each entry of x that change f about alike; all the same where that is not known."""
+        hessian = None if self.multipliers.matrix is None else self.smooth.hessian(x)
+        if hessian is None:
+            return np.ones(x.shape)
+        curved = np.diag(hessian)
+        lengths: Array = 1.0 / np.sqrt(np.maximum(curved, FLAT * max(float(curved.max()), TINY)))
+        return lengths.reshape(x.shape)
+
+    def solve_entries(self, wanted: Array, entries: Array, lengths: Array) -> Array:
+        """Return the least change of x, in units of some lengths, that changes some entries of Bx as wanted."""
+        linop, matrix = self.problem.linop, self.multipliers.matrix
+        if matrix is not None:
+            rows = matrix.reshape(lengths.size, -1)[:, entries.ravel()].T * lengths.ravel()
+            found = np.linalg.lstsq(rows, wanted[entries], rcond=None)[0]
+        else:
+            from scipy.sparse.linalg import LinearOperator, lsmr
+
+            some = LinearOperator(
+                (int(entries.sum()), lengths.size),
+                matvec=lambda u: linop.apply(lengths * u.reshape(lengths.shape))[entries],
+                rmatvec=lambda w: (lengths * linop.adjoint(_spread(w, entries))).ravel(),
+                dtype=np.float64,
+            )
+            found = lsmr(some, wanted[entries], atol=EXACT, btol=EXACT, conlim=0.0, maxiter=MAX_CONJUGATE)[0]
+        change: Array = lengths * found.reshape(lengths.shape)
+        return change
+
+
+def _spread(some: Array, where: Array) -> Array:
+    """Return an array with some entries, and zeros elsewhere."""
+    whole = np.zeros(where.shape)
+    whole[where] = some
+    return whole
 
 
 class _SmoothPart:

@@ -1,8 +1,9 @@
 """Minimise f(x) + g(Bx) with all data in one place, and certify the result.
 
 The way depends on the problem. For linear models, proximal Newton steps: on working sets (`working_set.py`) where B is
-the identity and g a weighted l1 or group norm, else on all coordinates (`composite.py`). For all other problems, an
-augmented Lagrangian (`lagrangian.py`). The certificate does not depend on how x was found.
+the identity and g a weighted l1 or group norm, else on all coordinates (`composite.py`). For linear models with fewer
+rows than features and a large B, primal-dual steps (`wide.py`). For all other problems, an augmented Lagrangian
+(`lagrangian.py`). The certificate does not depend on how x was found.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fpdfp.inference.separation import NOTHING
 from fpdfp.pooled.composite import is_composite, solve_composite
 from fpdfp.pooled.lagrangian import Found, solve_alike
 from fpdfp.pooled.separating import find_growing
+from fpdfp.pooled.wide import Wide, is_wide
 from fpdfp.pooled.working_set import find_blocks, solve_blocks
 from fpdfp.problem import Certificate, Problem, infinite_start
 
@@ -39,15 +41,17 @@ class Minimum:
         The solution and its dual.
     objective
         F(x); with constraints, g is taken at the point of its domain nearest to Bx, so that an x which is outside
-        by ``certificate.violation`` may have an objective slightly below the minimum.
+        by ``certificate.violation``, and has not converged, may have an objective below the minimum.
     certificate
         The duality gap, if one is known, and the residual of Lemma 1.
     converged
-        Whether the duality gap is at most the tolerance, and so is what constraints are violated by.
+        Whether the duality gap is at most the tolerance, and constraints hold: for B = I exactly, otherwise up to the
+        rounding of Bx.
     stationary
-        Whether no duality gap is known for the problem, and the residual is at most the tolerance and 1e-6.
+        Whether no duality gap is known for the problem, the residual is at most the tolerance and 1e-6, and
+        constraints hold.
     newton_steps
-        The number of Newton steps.
+        The number of Newton steps, or of primal-dual steps where B is large and rows are few.
     seconds
         Time taken.
     """
@@ -148,6 +152,9 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
 
 def _solve(problem: Problem, tol: float, x: Array | None) -> Found:
     """Solve in the way that suits the problem."""
+    start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x
+    if is_wide(problem):
+        return Wide(problem, tol).solve(start)
     blocks = find_blocks(problem)
     if blocks is not None:
         found = solve_blocks(problem, blocks, tol, x)
@@ -156,7 +163,6 @@ def _solve(problem: Problem, tol: float, x: Array | None) -> Found:
     if found is not None and found.reached.error <= max(tol, ROUNDINGS * float(np.finfo(problem.model.dtype).eps)):
         return found
     # Slower, and also for problems that the fast ways do not solve to the tolerance.
-    start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x
     other = solve_alike(problem, tol, start)
     return other if found is None or _is_better(other, found) else found
 

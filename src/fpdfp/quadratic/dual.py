@@ -12,7 +12,7 @@ import numpy as np
 from fpdfp._array import dots, namespace, norms, to_host
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array
-from fpdfp.linops import Gradient, LinOp, Matrix, VStack
+from fpdfp.linops import Compose, Diagonal, Gradient, LinOp, Matrix, VStack
 from fpdfp.linops.maps import tv_kernels
 from fpdfp.penalties import L1, GroupL12, NonNegative, Penalty, Stacked
 from fpdfp.quadratic.statement import Distance, Solution, Work
@@ -50,6 +50,10 @@ class DualSteps:
         self.u, self.v = self.y.copy(), v.copy()
         self.origin = self.y if origin is None else origin
         self.at_least = 0 if origin is None else 1
+        # Only a server has an origin. Where there may be several clients, the bits of one must not depend on others, and
+        # sums of several steps in one call are taken in another order.
+        alone = origin is not None and len(self.y) == 1 and type(self.y) is np.ndarray
+        self.fused = find_scaled(model) if alone and self.y.dtype == v.dtype == np.float64 else None
 
     def run(self, most: int) -> Solution:
         """Take at most so many steps for each client."""
@@ -67,10 +71,15 @@ class DualSteps:
                 theta = theta if isinstance(theta, float) else theta[left]
             if not len(todo) or steps >= most:
                 return Solution(self.u, self.v, Work(total, len(todo)))
-            for _ in range(min(LOOK, most - steps)):
-                previous, point, theta = self._step(y, previous, point, theta)
-                total += len(todo)
-                steps += 1
+            count = min(LOOK, most - steps)
+            if self.fused is not None and isinstance(theta, float):
+                previous, point = previous.copy(), point.copy()
+                theta = self.fused.take(y[0], self.t, self.sigma, previous[0], point[0], theta, count)
+            else:
+                for _ in range(count):
+                    previous, point, theta = self._step(y, previous, point, theta)
+            total += count * len(todo)
+            steps += count
 
     def _step(
         self, y: Array, previous: Array, point: Array, theta: float | Array
@@ -114,6 +123,32 @@ class DualSteps:
         gap = np.maximum(values + conjugates - products - rounding, 0.0)
         solved: Array = (np.sqrt(2.0 * t * gap) <= self.tol * reach) & np.isfinite(rounding)
         return solved
+
+
+class ScaledL1(NamedTuple):
+    """g(Bx) = weight · ‖ASx‖₁ with a sparse matrix A and a diagonal S: several dual steps are one call."""
+
+    matrix: Matrix
+    factors: Array
+    weight: float
+
+    def take(self, y: Array, t: float, sigma: float, previous: Array, point: Array, theta: float, count: int) -> float:
+        """Take some dual steps for the prox of y, writing over the last dual and where the next step starts."""
+        return self.matrix.dual_steps(
+            self.factors, y, float(t), float(sigma), self.weight, previous, point, theta, count
+        )
+
+
+def find_scaled(model: Model) -> ScaledL1 | None:
+    """Return g∘B in that form, None where it has another."""
+    linop, penalty, factors = model.linop, model.penalty, np.ones(model.shape)
+    if isinstance(linop, Compose) and isinstance(linop.inner, Diagonal):
+        linop, factors = linop.outer, np.asarray(linop.inner.factors, dtype=np.float64)
+    if type(linop) is not Matrix or not linop.sparse or type(penalty) is not L1:
+        return None
+    if not isinstance(penalty.weight, float) or penalty.weight <= 0:
+        return None
+    return ScaledL1(linop, factors, penalty.weight)
 
 
 class TotalVariation(NamedTuple):
