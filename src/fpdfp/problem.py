@@ -21,6 +21,7 @@ from fpdfp.losses._duals import EPS, ROUNDINGS
 from fpdfp.losses.base import Losses
 from fpdfp.penalties.base import Penalty
 from fpdfp.penalties.l1 import L1
+from fpdfp.penalties.stacked import Stacked
 from fpdfp.penalties.wrapped import as_penalty
 from fpdfp.quadratic import dual
 from fpdfp.rng import Draws
@@ -31,6 +32,9 @@ TINY = 1e-300
 LATEST = 4
 #: Below this part of the objective at 0 nearly nothing is left.
 VANISHING = 1e-8
+#: Random multiples of x that show how large each entry of Bx can be: all of them are less than a tenth of its size once
+#: in 10⁹ entries.
+PROBES = 8
 
 
 class Model(NamedTuple):
@@ -73,6 +77,23 @@ class Model(NamedTuple):
     def pdfp_step(self, x: Array, slopes: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
         """Return the x⁺ and v⁺ of :meth:`primal_dual_step` from half = x − γ · slopes."""
         return dual.pdfp_step(self, x, slopes, v, gamma, sigma)
+
+    def make_feasible(self, x: Array) -> Array:
+        """Return the point nearest to x at which g(Bx) is finite, where constraints are on x itself; otherwise x.
+
+        That is where B is the identity, or where it is part of a stack whose other parts have no constraints.
+        """
+        penalty, linop = self.penalty, self.linop
+        if linop.is_identity:
+            return penalty.project(x)
+        if not (isinstance(penalty, Stacked) and isinstance(linop, linops.VStack)):
+            return x
+        pairs = list(zip(penalty.parts, linop.parts, strict=False))
+        constrained = [one for one, part in pairs if not one.finite and part.is_identity]
+        matches = penalty.shapes == tuple(part.out_shape for part in linop.parts)
+        if not matches or len(constrained) != 1 or sum(not one.finite for one, _ in pairs) != 1:
+            return x
+        return constrained[0].project(x)
 
     def fenchel_gap(self, image: Array, v: Array) -> float:
         """Return g(Bx) + g*(v) − ⟨Bx, v⟩ for the image Bx, with an allowance for rounding."""
@@ -400,6 +421,25 @@ class Problem:
             return self.smooth_value(x) + self.penalty.value(image), 0.0
         nearest = self.penalty.project(image)
         return self.smooth_value(x) + self.penalty.value(nearest), float(np.max(np.abs(nearest - image)))
+
+    def is_nearly_feasible(self, x: Array, v: Array, tol: float, scale: float) -> bool:
+        """Whether constraints on Bx are violated by no more than a tolerance.
+
+        A violation is compared with the size of its own entry: that of the limit, or of the terms (Bx)_i is a sum of.
+        To first order F(x) is below its minimum by no more than what the violations gain at the prices v, which is
+        compared with ``scale``.
+        """
+        if self.penalty.finite:
+            return True
+        image = self.linop.apply(x)
+        nearest = self.penalty.project(image)
+        violations = np.abs(nearest - image)
+        if not bool(violations.any()):
+            return True
+        factors = self.model.xp.asarray(np.random.default_rng(0).standard_normal((PROBES, *x.shape)), dtype=x.dtype)
+        sizes = np.maximum(np.abs(self.linop.apply(factors * x)).max(axis=0), np.abs(nearest))
+        gain = float((np.abs(v) * violations).sum())
+        return gain <= tol * scale and bool((violations <= tol * sizes).all())
 
     def dual_step(self, x: Array, v: Array | None, gradient: Array, step: float | None = None) -> Array:
         r"""Return T(x, v) of Lemma 1: one dual step of PDFP.

@@ -167,12 +167,13 @@ class Result:
     history
         The table of the run.
     status
-        ``"converged"``: F(x) − F* is at most ``tol`` times ``certificate.scale``, by a duality gap. ``"stationary"``:
-        the residual is at most ``tol``, and no bound of F(x) − F* is known. ``"rounding"``: the objective no longer
-        changes, and its gap is above ``tol``. ``"finished"``: all rounds done. ``"stopped"`` by a callback,
-        ``"interrupted"`` by Ctrl-C, or ``"diverged"``.
+        ``"converged"``: F(x) − F* is at most ``tol`` times ``certificate.scale``, by a duality gap, and no constraint
+        is violated by more than ``tol`` times the size of its entry of Bx. ``"stationary"``: the residual is at most
+        ``tol``, and no bound of F(x) − F* is known. ``"rounding"``: the objective no longer changes, and its gap is
+        above ``tol``. ``"finished"``: all rounds done. ``"stopped"`` by a callback, ``"interrupted"`` by Ctrl-C, or
+        ``"diverged"``. With ``tol``, x satisfies constraints on x itself exactly.
     message
-        The status in a sentence.
+        The status in a sentence, and by how much x violates constraints, if it does.
     rounds
         The rounds that led to x.
     traffic
@@ -286,7 +287,7 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
         objective=certificate.objective,
         history=run.history,
         status=ending.status,
-        message=ending.message,
+        message=ending.message + _describe_violation(certificate.violation),
         rounds=run.round,
         traffic=run.traffic,
         certificate=certificate,
@@ -305,7 +306,7 @@ def _certify(
     if ending.certified is not None:
         x = ending.certified.x  # as it was sent to be certified
     try:
-        x = set_zeros(run, x, v)
+        x = clean_point(run, x, v)
         if features is None:
             problem = run.problem
         else:
@@ -324,6 +325,17 @@ def _certify(
         x, v = features.lift(x), features.lift(v)
         certificate = certificate._replace(v=v)
     return x, v, certificate
+
+
+def _describe_violation(violation: float) -> str:
+    """Say that constraints are violated, for the message of a result."""
+    return f"; x violates constraints on Bx by up to {violation:.2g}" if violation > 0 else ""
+
+
+def clean_point(run: Run, x: Array, v: Array | None) -> Array:
+    """Return x with exact zeros, and in a run to a tolerance inside constraints on x itself."""
+    x = set_zeros(run, x, v)
+    return x if run.options.tol is None else run.problem.model.make_feasible(x)
 
 
 def set_zeros(run: Run, x: Array, v: Array | None) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.engines.finish import Finish
-from fpdfp.engines.result import set_zeros
+from fpdfp.engines.result import clean_point
 from fpdfp.engines.run import Certified, Run
 from fpdfp.errors import AbsentError, CheckpointError
 from fpdfp.losses._duals import EPS
@@ -191,9 +191,16 @@ class Stopping:
         elif certified is not None:
             return None
         # Coordinates other than those of x leave zeros at 1e-12, of which a gap near rounding consists.
-        certificate = run.problem.certificate(set_zeros(run, run.x, run.v), run.v, thorough=False)
+        x = clean_point(run, run.x, run.v)
+        certificate = run.problem.certificate(x, run.v, thorough=False)
         if certificate.gap is not None:
             self._learn(certificate.gap / certificate.scale)
+        if not run.problem.is_nearly_feasible(x, certificate.v, self.tol, certificate.scale):
+            return (
+                None
+                if certificate.relative_gap is None
+                else self._rests(certificate.objective, certificate.relative_gap)
+            )
         return self._judge(certificate)
 
     def _finish(self) -> Ending | None:
@@ -215,18 +222,18 @@ class Stopping:
         self.promising_below = self.run.predicted_gap() * min((self.tol / max(gap, TINY)) ** 0.5, 0.9)
 
     def _judge(self, certificate: Certificate) -> Ending | None:
-        gap, size = certificate.relative_gap, self._image_size()
+        gap = certificate.relative_gap
         if gap is None:
             if isinstance(self.run.algorithm, TracksObjective):
                 return self._judge_step(certificate, "no bound of F(x) − F* is known for this problem")
-            if not self._is_stationary(certificate, size):
+            if not self._is_stationary(certificate):
                 return None
             return Ending(
                 "stationary",
                 f"the relative residual of the optimality condition is at most {self.tol:g}; no bound of F(x) − F* is "
                 "known for this problem, so how far x is from optimal is not known",
             )
-        if gap <= self.tol and certificate.violation <= self.tol * size:
+        if gap <= self.tol:
             return Ending("converged", say_gap(gap, self.tol))
         if isinstance(self.run.algorithm, TracksObjective) and gap >= 0.5 * self.progress[2]:
             # With features of very different sizes a bound that allows for rounding stays far above what is left.
@@ -273,18 +280,14 @@ class Stopping:
         gradient = self.run.problem.gradient(model.xp.zeros(model.shape, dtype=model.dtype))
         return max(float(np.linalg.norm(gradient)), TINY)
 
-    def _image_size(self) -> float:
-        return max(float(np.abs(self.run.problem.linop.apply(self.run.x)).max()), TINY)
-
-    def _is_stationary(self, certificate: Certificate, size: float) -> bool:
-        """Whether the residual is small beside gradients and duals, and the violation beside what Bx is."""
+    def _is_stationary(self, certificate: Certificate) -> bool:
+        """Whether the residual is small beside gradients and duals."""
         problem, tol = self.run.problem, self.tol
         # An error of the dual is one of the gradient, Bᵀv; beside the dual alone it would never be small where v* = 0.
         dual = max(float(np.linalg.norm(certificate.v)), self.slope * problem.model.largest_lambda**0.5, TINY)
         return (
             certificate.residual.primal <= tol * self.slope
             and certificate.residual.dual <= tol * dual
-            and certificate.violation <= tol * size
             and self._decrement(certificate.v) <= tol * certificate.scale
         )
 
