@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fpdfp import _checks, linops
-from fpdfp._array import beside, namespace, read_only, to_host
+from fpdfp._array import beside, namespace, read_only
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._verify import verify_problem
-from fpdfp.bounds import Bound, Feasibility, Metered, Search, SmoothDuals
+from fpdfp.bounds import PRODUCTS, Bound, Feasibility, Metered, Search, SmoothDuals
 from fpdfp.compress.base import on_device
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.losses._duals import EPS, ROUNDINGS
@@ -409,8 +409,8 @@ class Problem:
         return _checks.float_array(name, value, shape=shape, dtype=dtype, xp=self.model.xp)
 
     def _image(self, x: Array) -> Array:
-        """Return Bx in double precision, since a gap is a small difference of sums over it; on a GPU as x is."""
-        return self.linop.apply(x.astype(np.float64) if self.model.xp is np else x)
+        """Return Bx in double precision, since a gap is a small difference of sums over it."""
+        return self.linop.apply(x.astype(np.float64))
 
     def evaluate(self, x: Array) -> tuple[float, float]:
         """Return f(x) + g(y) with y the point of the domain of g nearest to Bx, and ‖y − Bx‖_∞."""
@@ -487,7 +487,7 @@ class Problem:
         is added.
         """
         x = self._point("x", x, self.model.shape, self.model.dtype)
-        v = to_host(self._point("v", v, self.model.dual_shape)).astype(np.float64)
+        v = self._point("v", v, self.model.dual_shape).astype(np.float64)
         if not (self.penalty.has_conjugate and self.losses.is_convex):
             return None
         search = self._search(x, self._image(x), self.gradient(x))
@@ -495,7 +495,13 @@ class Problem:
         return gap if math.isfinite(gap) else None
 
     def certificate(
-        self, x: Array, v: Array | None = None, *, dual_steps: int | None = None, thorough: bool = True
+        self,
+        x: Array,
+        v: Array | None = None,
+        *,
+        dual_steps: int | None = None,
+        thorough: bool = True,
+        products: int = PRODUCTS,
     ) -> Certificate:
         """Say how far x is from optimal.
 
@@ -512,6 +518,9 @@ class Problem:
             need no more of the data; by default 100, fewer where the dual is large.
         thorough
             Whether to look at the Hessian of f, if clients can give it, also where there is a bound without it.
+        products
+            The most products with B and Bᵀ, where B is so large that a feasible dual point is found by steps. If these
+            do not suffice, there is no bound.
         """
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))
@@ -526,10 +535,11 @@ class Problem:
         residual = self._residual(start, self.dual_step(x, start, gradient), gradient)
         best = Bound(math.inf, stepped)
         if self.penalty.has_conjugate and self.losses.is_convex and math.isfinite(objective):
-            points = [to_host(point).astype(np.float64) for point in (start, stepped)]
+            points = [point.astype(np.float64) for point in (start, stepped)]
             if abs(objective) <= VANISHING * self.least_scale / EPS:
                 points.append(np.zeros_like(points[0]))  # where nearly nothing is left, rounding of v would hide it
-            best = self._search(x, image, gradient).best(points, dual_steps, thorough=thorough)
+            search = self._search(x, image, gradient, products)
+            best = search.best(points, dual_steps, thorough=thorough)
         gap = best.gap if math.isfinite(best.gap) else None
         scale = max(abs(objective), self.least_scale, TINY)
         return Certificate(objective, gap, residual, violation, self.model.xp.asarray(best.v, dtype=x.dtype), scale)
@@ -556,8 +566,8 @@ class Problem:
         gap = float(np.vdot(rest, rest)) / (2.0 * convexity) if convexity > 0 else math.inf
         if not self._feasibility.is_quick:
             return gap
-        image = to_host(self.linop.apply(x))
-        moved = to_host(v) - self._feasibility.solve(to_host(rest))
+        image = self.linop.apply(x)
+        moved = v - self._feasibility.solve(rest)[0]
         share = self.penalty.conjugate_scale(moved)
         nearest = image if self.penalty.finite else self.penalty.project(image)
         young = (
@@ -569,15 +579,14 @@ class Problem:
     def _feasibility(self) -> Feasibility:
         return Feasibility(self.model)
 
-    def _search(self, x: Array, image: Array, gradient: Array) -> Search:
-        point, x, image, gradient = x, to_host(x), to_host(image), to_host(gradient)
+    def _search(self, x: Array, image: Array, gradient: Array, products: int = PRODUCTS) -> Search:
         duals: Any = self.losses.dual_points(x, self.weights)
         if duals is None:
-            duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(point))
+            duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(x))
         elif self.meter is not None:
             duals = Metered(duals, functools.partial(self.meter.asked_near, x))
         nearest = image if self.penalty.finite else self.penalty.project(image)
-        return Search(self.model, self._feasibility, duals, x, image, nearest)
+        return Search(self.model, self._feasibility, duals, x, image, nearest, products)
 
 
 def infinite_start(objective: float) -> ArgumentError:

@@ -44,7 +44,7 @@ SURE = 1e-3
 WATCH, AT_LEAST, EVERYONE = 1.5, 20, 4
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
 SCHEDULE = (
-    "slope", "next_round", "next_thorough", "promising_below", "progress", "looked", "finish_below", "doubted",
+    "slope", "next_round", "next_thorough", "promising_below", "progress", "looked", "finish_below", "doubted", "paid",
 )  # fmt: skip
 
 
@@ -87,8 +87,10 @@ class Stopping:
         self.finish, self.finish_below = Finish(run, tol), math.inf
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
-        #: The round of the latest look.
-        self.looked = run.round
+        #: The round of the latest look, and what that has told: the objective, and the violation of constraints.
+        self.looked, self.seen = run.round, None
+        #: Where no bound is known, the bits of rounds from which on a look is paid back.
+        self.paid = 0
         self._go_on(run.schedule)
 
     def check(self, *, last: bool) -> Ending | None:
@@ -97,7 +99,7 @@ class Stopping:
         due = last or self.is_due()
         if run.round <= self.looked or not (due or self._may_finish()):
             return None
-        ending = None
+        ending, self.seen = None, None
         try:
             with run.evaluating(last=True):
                 if due:
@@ -112,13 +114,15 @@ class Stopping:
 
     def _note(self) -> None:
         """Have checkpoints say when the looks are."""
-        self.run.schedule = json.dumps([self.tol, {name: one for name, one in vars(self).items() if name in SCHEDULE}])
+        kept = {name: one for name, one in vars(self).items() if name in SCHEDULE}
+        self.run.schedule = json.dumps([self.tol, kept, self.run.level])
 
     def _go_on(self, schedule: str) -> None:
         """Go on with the looks of a run that is resumed; another tolerance begins anew."""
-        tol, saved = json.loads(schedule) if schedule else (None, {})
+        tol, saved, level = json.loads(schedule) if schedule else (None, {}, math.inf)
         if tol == self.tol:
             vars(self).update(saved)
+            self.run.level = level
         self._note()
 
     def describe(self, ending: Ending) -> str:
@@ -155,6 +159,8 @@ class Stopping:
     def is_due(self) -> bool:
         """Whether to ask the clients after this round."""
         run = self.run
+        if sum(run.traffic["rounds"]) < self.paid:
+            return False
         # Where nothing is left of the objective, nothing is small beside it, and estimates tell nothing.
         blind = not run.can_predict_gap or run.scale <= self._vanishing
         if run.round >= self.next_thorough or (run.round >= self.next_round and blind):
@@ -181,6 +187,7 @@ class Stopping:
         if last or self._is_promising():
             certified = run.certify(fine=self.tol < FINE, slack=self.tol * run.scale)
         if certified is not None:
+            run.level, self.seen = certified.objective, (certified.objective, 0.0)
             if certified.gap <= self.tol * certified.scale:
                 return Ending("converged", say_gap(certified.gap / certified.scale, self.tol), certified)
             self._learn(certified.gap / certified.scale)
@@ -191,17 +198,26 @@ class Stopping:
         elif certified is not None:
             return None
         # Coordinates other than those of x leave zeros at 1e-12, of which a gap near rounding consists.
-        x = clean_point(run, run.x, run.v)
-        certificate = run.problem.certificate(x, run.v, thorough=False)
+        x, before = clean_point(run, run.x, run.v), sum(run.traffic["certificate"])
+        certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round)
+        run.level, self.seen = certificate.objective, (certificate.objective, certificate.violation)
         if certificate.gap is not None:
             self._learn(certificate.gap / certificate.scale)
+        else:
+            # Nothing says when there will be a bound: looks must not cost more than the rounds.
+            cost = sum(run.traffic["certificate"]) - before
+            self.paid = sum(run.traffic["rounds"]) + cost
         if not run.problem.is_nearly_feasible(x, certificate.v, self.tol, certificate.scale):
             return (
                 None
                 if certificate.relative_gap is None
                 else self._rests(certificate.objective, certificate.relative_gap)
             )
-        return self._judge(certificate)
+        ending = self._judge(certificate)
+        if ending is not None and ending.status == "converged" and certificate.gap is not None:
+            certified = Certified(certificate.gap, certificate.objective, certificate.scale, x)
+            return ending._replace(certified=certified, certificate=certificate)
+        return ending
 
     def _finish(self) -> Ending | None:
         """Take a Newton step in few features, and end where that leads to the tolerance."""

@@ -76,7 +76,7 @@ def write_result(
         "sites": [],
         "seed": seed,
         "reference": None,
-        "certificate": describe_certificate(result.certificate),
+        "certificate": describe_certificate(result.certificate) if result.is_certified else None,
         "method": method,
         "messages": list(result.compression),
         "versions": versions(),
