@@ -446,8 +446,10 @@ class Run:
         return isinstance(self.algorithm, Certifying) and self.problem.can_expect
 
     @property
-    def _is_certifiable(self) -> bool:
-        return self.problem.losses.least_convexity > 0 and self.problem.penalty.has_conjugate
+    def can_certify(self) -> bool:
+        """Whether clients can certify a gap by two numbers each."""
+        known = self.problem.losses.least_convexity > 0 and self.problem.penalty.has_conjugate
+        return isinstance(self.algorithm, Certifying) and known
 
     def predicted_gap(self) -> float:
         """Return the gap that the server expects from what it knows itself; 0 where it knows nothing."""
@@ -469,7 +471,7 @@ class Run:
         has no such certificate.
         """
         problem, algorithm = self.problem, self.algorithm
-        if not (isinstance(algorithm, Certifying) and self._is_certifiable):
+        if not (isinstance(algorithm, Certifying) and self.can_certify):
             return None
         question = algorithm.question(self.state, fine=fine, slack=slack)
         answers = self._answers(algorithm, question) / problem.n_clients
