@@ -388,6 +388,13 @@ class Problem:
         gradient: Array = self._ask(x, self.losses.gradient, gradients=True)
         return gradient
 
+    def hessian(self, x: Array) -> Array | None:
+        """Return the Hessian of f at x as a matrix, None where it is not known or too large."""
+        matrix = self.losses.hessian(x, self.weights)
+        if matrix is not None and self.meter is not None:
+            self.meter.asked_near(x, [(len(matrix) * (len(matrix) + 1) // 2,)], [])
+        return matrix
+
     def _ask(self, x: Array, compute: Callable[[Array, Array], Any], *, gradients: bool) -> Any:
         """Return what all clients together say about a point; within a run, what was computed lately is kept."""
         if self.meter is None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import working_set
@@ -26,13 +27,25 @@ from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import RESERVED, FeatureSubset, Result, make_result
 from fpdfp.engines.run import Run, restore
 from fpdfp.engines.stopping import Ending
-from fpdfp.errors import AbsentError, ArgumentError, ArgumentTypeError, CheckpointError
+from fpdfp.engines.traffic import Meter
+from fpdfp.errors import (
+    AbsentError,
+    AccuracyWarning,
+    ArgumentError,
+    ArgumentTypeError,
+    CheckpointError,
+    SeparationError,
+)
+from fpdfp.losses._linear import LinearModel
 from fpdfp.methods.base import Method
+from fpdfp.pooled.separating import find_growing
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 
 log = logging.getLogger("fpdfp.engines")
+#: How runs end that have reached no bound, in a problem that may have no minimum.
+NOT_REACHED = ("finished", "stationary", "rounding")
 
 
 def solve(
@@ -175,7 +188,21 @@ def solve(
         metrics=metrics, callbacks=callbacks, tol=tol, accuracy=accuracy, prefer=prefer, checkpoint=checkpoint,
         checkpoint_every=checkpoint_every, resume=resume, progress=progress, scratch=scratch,
     )  # fmt: skip
-    return run(problem, method, options, engine)
+    return _name_separation(problem, run(problem, method, options, engine), options.tol)
+
+
+def _name_separation(problem: Problem, result: Result, tol: float | None) -> Result:
+    """Warn where a run to a tolerance had no minimum to reach, and name the features that separate outcomes."""
+    if tol is None or result.status not in NOT_REACHED or not isinstance(problem.losses, LinearModel):
+        return result
+    meter = Meter(problem.losses)
+    with meter.counting("end"):
+        growing = find_growing(problem.metered(meter), result.x, result.v, result.objective, tol)
+    message = result.message
+    if growing:
+        message += f"; there is no minimum: {SeparationError(growing)}"
+        warn(f"solve found no minimum: {SeparationError(growing)}", AccuracyWarning)
+    return dataclasses.replace(result, message=message, traffic=result.traffic + meter.traffic)
 
 
 def run(problem: Problem, method: Method | None, options: RunOptions, engine: RemoteEngine | None = None) -> Result:
