@@ -579,10 +579,10 @@ def test_the_result_says_how_far_it_is_from_optimal() -> None:
         assert word in text
     constrained = fpdfp.solve(helpers.zoo()["TV and non-negative"], rounds=2, x0=-np.ones((4, 6)))
     assert "violation" in str(constrained)
-    unknown = dataclasses.replace(constrained, certificate=constrained.certificate._replace(gap=None))
+    unknown = dataclasses.replace(constrained, _certify=constrained.certificate._replace(gap=None))
     assert "duality gap   not known" in str(unknown)
     large = constrained.certificate._replace(gap=2 * constrained.certificate.scale)
-    assert "a bound this loose says little" in str(dataclasses.replace(constrained, certificate=large))
+    assert "a bound this loose says little" in str(dataclasses.replace(constrained, _certify=large))
 
 
 def test_violation_is_recorded_for_constraints() -> None:

@@ -153,6 +153,30 @@ def separated_problems() -> dict[str, tuple[fpdfp.Problem, set[str]]]:
     }
 
 
+@pytest.mark.parametrize("name", separated_problems())
+def test_solve_tells_that_there_is_no_minimum(name: str) -> None:
+    problem, growing = separated_problems()[name]
+    with pytest.warns(AccuracyWarning, match="no minimum.* use a penalty") as warned:
+        result = fpdfp.solve(problem, rounds=60, tol=1e-6)
+    assert result.status != "converged"
+    named = str(warned[0].message).partition("separated by ")[2].partition(", whose")[0]
+    assert set(named.split(", ")) == growing
+    assert "separated by" in result.message
+
+
+def test_looks_without_a_bound_are_paid_back_by_rounds() -> None:
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((60, 12))
+    y = (X @ generator.standard_normal((12, 3))).argmax(axis=1)
+    problem = fpdfp.Problem(fpdfp.losses.Softmax(X, y, np.arange(60) % 5), fpdfp.penalties.Zero())
+    with pytest.warns(AccuracyWarning, match="no minimum"):
+        result = fpdfp.solve(problem, rounds=400, tol=1e-6)
+    looks = result.history.rows - 1
+    one = sum(result.traffic["certificate"]) / looks
+    # All but the first and the last one, which are not waited for.
+    assert sum(result.traffic["certificate"]) <= sum(result.traffic["rounds"]) + 2.5 * one
+
+
 @pytest.mark.parametrize("tol", [1e-4, 1e-10])
 @pytest.mark.parametrize("name", separated_problems())
 def test_minimize_tells_that_there_is_no_minimum(name: str, tol: float) -> None:

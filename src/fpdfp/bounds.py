@@ -15,7 +15,8 @@ With a ridge on every coordinate θ = φ'(z) and any v will do. Without one a du
 * by v ← v − w with Bᵀw = q + Rx + Bᵀv;
 * by scaling, (sθ, sv), until sv is in the domain of g*, as is usual for the lasso.
 
-Each bound holds up to the rounding of sums, for which an estimate is added. The smallest counts.
+Each bound holds up to the rounding of sums, for which an estimate is added. The smallest counts. All arrays are where x
+is: in the memory of a GPU if the losses are there.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from fpdfp._array import namespace
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array, Shape
 from fpdfp.linops.base import LinOp
@@ -35,12 +37,15 @@ from fpdfp.quadratic.newton import as_matrix
 
 #: Up to this size of x, and of B as a dense matrix, what g∘B does not see is found from that matrix.
 DENSE_COLUMNS, DENSE_ENTRIES = 1000, 1 << 22
-#: Steps of LSMR for larger ones, and the most entries of Bx for which they are taken.
-LSMR_STEPS, LSMR_ENTRIES = 2000, 10**6
+#: For larger ones, the most products with B and Bᵀ that a search takes, unless its caller says so. A dual point of the
+#: total variation of 64 × 64 × 16 voxels takes 605 of them.
+PRODUCTS = 2000
 #: Singular values below this part of the largest are taken for 0.
 RANK = 1e-10
 #: Products with more directions than this are taken from the Hessian, in one question, and are less exact.
 MANY = 12
+#: So that nothing is divided by 0.
+TINY = 1e-300
 #: What is left of q + Bᵀv may be so many times the rounding of a sum.
 LEFT = 32
 
@@ -55,6 +60,10 @@ class Space(Protocol):
     @property
     def linop(self) -> LinOp:
         """The linear map B."""
+
+    @property
+    def xp(self) -> Any:
+        """The package of the arrays: NumPy, or CuPy."""
 
 
 class Bound(NamedTuple):
@@ -71,8 +80,9 @@ class SmoothDuals:
     def __init__(self, losses: Losses, x: Array, weights: Array, gradient: Array, value: Callable[[], float]) -> None:
         total = float(weights.sum())
         self._x, self._value = x.astype(np.float64), value
+        self._xp = namespace(x)
         convexity, ridge = losses.strong_convexity(weights), losses.least_convexity * total
-        self.ridge = np.full(losses.shape, max(convexity, ridge))
+        self.ridge = self._xp.full(losses.shape, max(convexity, ridge))
         #: Without more convexity than a ridge gives, what is left of f has the lower bound of f.
         self._least = total * losses.lower_bound if convexity <= ridge else -np.inf
         self._gradient = gradient.astype(np.float64) - self.ridge * self._x
@@ -93,8 +103,8 @@ class SmoothDuals:
 
     def rounding(self) -> Array:
         """Return LEFT units of the last place of gradients of this size, of x and of the gradient at 0."""
-        size = np.linalg.norm(self._gradient) + self._lipschitz * np.linalg.norm(self._x)
-        sizes: Array = np.full(self._x.shape, LEFT * self._eps * float(size) / self._x.size**0.5)
+        size = float(np.linalg.norm(self._gradient)) + self._lipschitz * float(np.linalg.norm(self._x))
+        sizes: Array = self._xp.full(self._x.shape, LEFT * self._eps * size / self._x.size**0.5)
         return sizes
 
     def curvature(self, direction: Array) -> Array:
@@ -110,22 +120,17 @@ class Feasibility:
     """Finds w with Bᵀw = r, and the directions that g(B·) does not see: those in which g∘B is constant."""
 
     def __init__(self, model: Space) -> None:
-        linop = model.linop
+        linop, self.xp = model.linop, model.xp
         self.linop = linop
-        probe = np.full(linop.out_shape, 1e30)
+        probe = self.xp.full(linop.out_shape, 1e30)
         # Where the dual is 0 for every point far away, its domain is {0}: g does not depend on that entry.
         unseen = (model.penalty.conjugate_prox(probe, 1.0) == 0) & (model.penalty.conjugate_prox(-probe, 1.0) == 0)
-        self.seen = np.where(unseen, 0.0, 1.0)
+        self.seen = self.xp.where(unseen, 0.0, 1.0)
 
-    @property
+    @functools.cached_property
     def is_quick(self) -> bool:
         """Whether w is found in no more than a few products."""
         return self.linop.is_identity or self._spectrum is not None
-
-    @property
-    def within_reach(self) -> bool:
-        """Whether w can be found in a reasonable time."""
-        return self.linop.is_identity or self._spectrum is not None or self.linop.size_out <= LSMR_ENTRIES
 
     @functools.cached_property
     def _spectrum(self) -> tuple[Array, Array, Array] | None:
@@ -133,8 +138,8 @@ class Feasibility:
         linop = self.linop
         if linop.size_in > DENSE_COLUMNS or linop.size_in * linop.size_out > DENSE_ENTRIES:
             return None
-        rows = as_matrix(linop, np.dtype(np.float64)).reshape(linop.size_in, -1) * self.seen.ravel()
-        values, vectors = np.linalg.eigh(rows @ rows.T)
+        rows = self.xp.asarray(as_matrix(linop, np.dtype(np.float64)).reshape(linop.size_in, -1)) * self.seen.ravel()
+        values, vectors = self.xp.linalg.eigh(rows @ rows.T)
         return rows, values, vectors
 
     @property
@@ -147,47 +152,54 @@ class Feasibility:
     @functools.cached_property
     def kernel(self) -> Array:
         """Directions that g∘B does not see, one a row; for a large B only entries and constants are found."""
-        linop = self.linop
+        linop, xp = self.linop, self.xp
         if linop.is_identity:
-            entries = np.flatnonzero(self.seen == 0)
-            kernel: Array = np.zeros((len(entries), linop.size_in))
-            kernel[np.arange(len(entries)), entries] = 1.0
+            entries = xp.flatnonzero(self.seen == 0)
+            kernel: Array = xp.zeros((len(entries), linop.size_in))
+            kernel[xp.arange(len(entries)), entries] = 1.0
         elif self._spectrum is not None:
             _, values, vectors = self._spectrum
             kernel = vectors[:, values <= self._least].T
         else:
-            constant = np.full(linop.in_shape, linop.size_in**-0.5)
+            constant = xp.full(linop.in_shape, linop.size_in**-0.5)
             image = self.seen * linop.apply(constant)
-            kernel = constant.reshape(1, -1) if float(np.abs(image).max()) <= 1e-12 else np.zeros((0, linop.size_in))
+            kernel = constant.reshape(1, -1) if float(np.abs(image).max()) <= 1e-12 else xp.zeros((0, linop.size_in))
         return kernel.reshape(-1, *linop.in_shape)
 
-    def solve(self, r: Array) -> Array:
-        """Return a small w with Bᵀw = r, as far as there is one."""
+    def solve(self, r: Array, products: int = PRODUCTS) -> tuple[Array, int]:
+        """Return a small w with Bᵀw = r, as far as there is one, and how many products with B and Bᵀ it took.
+
+        For a large B these are at most ``products``, and w is wrong if they are not enough.
+        """
         if self.linop.is_identity:
-            return self.seen * r
+            return self.seen * r, 0
         if self._spectrum is None:
-            return self._iterate(r)
+            return self._iterate(r, products)
         rows, values, vectors = self._spectrum
         there = values > self._least
         inverse = np.where(there, 1.0 / np.where(there, values, 1.0), 0.0)
-        w = np.zeros(rows.shape[1])
+        w = self.xp.zeros(rows.shape[1])
         for _ in range(2):  # the second time for what rounding has left
             w += rows.T @ (vectors @ (inverse * (vectors.T @ (r.ravel() - rows @ w))))
-        return w.reshape(self.linop.out_shape)
+        return w.reshape(self.linop.out_shape), 0
 
-    def _iterate(self, r: Array) -> Array:
-        from scipy.sparse.linalg import LinearOperator, lsmr
-
-        linop, seen = self.linop, self.seen
-        adjoint = LinearOperator(
-            (linop.size_in, linop.size_out),
-            matvec=lambda w: linop.adjoint(seen * w.reshape(linop.out_shape)).ravel(),
-            rmatvec=lambda u: (seen * linop.apply(u.reshape(linop.in_shape))).ravel(),
-            dtype=np.float64,
-        )
-        w: Array = lsmr(adjoint, r.ravel(), atol=1e-15, btol=1e-15, conlim=0, maxiter=LSMR_STEPS)[0]
-        moved: Array = seen * w.reshape(linop.out_shape)
-        return moved
+    def _iterate(self, r: Array, products: int) -> tuple[Array, int]:
+        """Return w after steps of Craig's method: conjugate gradients for BᵀBu = r, of which w = Bu is kept alone."""
+        linop, done = self.linop, 0
+        best = w = self.xp.zeros(linop.out_shape)
+        rest, least, rounding = r, np.inf, float(np.vdot(r, r)) * (LEFT / 4 * EPS) ** 2
+        while rounding < float(np.vdot(rest, rest)) < 0.25 * least:  # again for what rounding has left, while it helps
+            best, size = w, float(np.vdot(rest, rest))
+            least, direction = size, rest
+            while EPS * least < size <= least / EPS and done < products:
+                image = self.seen * linop.apply(direction)
+                length = size / max(float(np.vdot(image, image)), TINY)
+                w = w + length * image
+                rest = rest - length * linop.adjoint(image)
+                size, last = float(np.vdot(rest, rest)), size
+                direction, done = rest + (size / last) * direction, done + 1
+            rest = r - linop.adjoint(w)
+        return (w if float(np.vdot(rest, rest)) < least else best), done
 
 
 class Search:
@@ -203,6 +215,8 @@ class Search:
         The dual points of f near x.
     x, image, nearest
         The point, Bx, and the point of the domain of g nearest to Bx.
+    products
+        The most products with B and Bᵀ for a large B.
     """
 
     def __init__(
@@ -213,10 +227,12 @@ class Search:
         x: Array,
         image: Array,
         nearest: Array,
+        products: int = PRODUCTS,
     ) -> None:
         self.model, self.feasibility, self.duals = model, feasibility, duals
         self.x, self.image = x.astype(np.float64), image.astype(np.float64)
         self.value = model.penalty.value(nearest)
+        self.products = products
         self.free = duals.ridge == 0
         self.rounding = duals.rounding()
         # Of the same θ that gaps are computed with: another sum for ∇f(x) would differ by the rounding of the forms.
@@ -232,7 +248,8 @@ class Search:
         rest = q + duals.ridge * self.x + linop.adjoint(v)
         moved = np.ones_like(self.free) if whole else self.free
         if moved.any():
-            fitting = v - self.feasibility.solve(np.where(moved, rest, 0.0))
+            change, spent = self.feasibility.solve(np.where(moved, rest, 0.0), self.products)
+            fitting, self.products = v - change, self.products - spent
             rounding = self.rounding + EPS * np.abs(q)
             v = fitting if penalty.finite else self._keep(v, fitting, np.where(moved, np.abs(rest), 0.0), rounding)
         scale = penalty.conjugate_scale(self._inflate(v) if moved.any() else v)
@@ -240,7 +257,7 @@ class Search:
         back = linop.adjoint(v)
         rest = np.abs(scale * q + duals.ridge * self.x + back)
         allowed = self.rounding + EPS * (np.abs(q) + np.abs(back))
-        if not (rest <= LEFT * allowed)[self.free].all():
+        if not bool((rest <= LEFT * allowed)[self.free].all()):
             return Bound(np.inf, v)
         ridge = np.where(self.free, 1.0, duals.ridge)
         quadratic = float(np.where(self.free, 0.0, np.square(rest + allowed) / (2.0 * ridge)).sum())
@@ -259,7 +276,7 @@ class Search:
         """
         if self.model.linop.is_identity:
             return np.where(rest <= rounding, v, fitting)
-        return v if (rest <= LEFT * rounding).all() else fitting
+        return v if bool((rest <= LEFT * rounding).all()) else fitting
 
     def _inflate(self, v: Array) -> Array:
         """Return v as large as rounding may have made it where B is the identity."""
@@ -297,10 +314,10 @@ class Search:
         """Yield the bounds that need no Hessian."""
         if not self.free.any():
             yield from map(self.bound, points)
-        if self.feasibility.within_reach:
-            direction = self.unseen_step()
-            points = points[:1] if self.model.linop.is_identity else points
-            for point in points:
+        direction = self.unseen_step()
+        points = points[:1] if self.model.linop.is_identity else points
+        for point in points:
+            if self.feasibility.is_quick or self.products > 0:
                 if self.free.any():
                     yield self.bound(point, direction=direction)
                 yield self.bound(point, direction=direction, whole=True)
@@ -344,7 +361,8 @@ class Search:
         sigma = float(ridge.min()) / linop.squared_norm if linop.squared_norm > 0 else 1.0
         best = Bound(np.inf, v)
         theta, previous, point = 1.0, v, v
-        for _ in range(steps):
+        quick = self.feasibility.is_quick
+        for _ in range(steps if quick else min(steps, self.products)):
             slope = linop.apply((gradient + linop.adjoint(point)) / ridge) - self.image
             current = penalty.conjugate_prox(point - sigma * slope, sigma)
             beta, theta = accelerate(theta)

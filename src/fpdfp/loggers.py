@@ -80,9 +80,11 @@ class Logger(Observer, abc.ABC):
         self._try(lambda: self._log_rows(run))
 
     def finished(self, run: Run, result: Result) -> None:
-        certificate = result.certificate
-        numbers = {name: getattr(certificate, name) for name in ("gap", "relative_gap", "violation")}
-        numbers |= {f"residual_{name}": getattr(certificate.residual, name) for name in ("primal", "dual")}
+        numbers: dict[str, Any] = {}
+        if result.is_certified or run.options.tol is not None:  # without tol nobody has asked for it
+            certificate = result.certificate
+            numbers = {name: getattr(certificate, name) for name in ("gap", "relative_gap", "violation")}
+            numbers |= {f"residual_{name}": getattr(certificate.residual, name) for name in ("primal", "dual")}
         numbers |= {"objective": result.objective, "rounds": result.rounds, **result.traffic.totals}
         self.evaluated(run)
         self._try(lambda: self.log(result.rounds, _finite({f"end/{name}": numbers[name] for name in numbers})))

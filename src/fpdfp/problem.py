@@ -11,16 +11,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fpdfp import _checks, linops
-from fpdfp._array import beside, namespace, read_only, to_host
+from fpdfp._array import beside, namespace, read_only
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._verify import verify_problem
-from fpdfp.bounds import Bound, Feasibility, Metered, Search, SmoothDuals
+from fpdfp.bounds import PRODUCTS, Bound, Feasibility, Metered, Search, SmoothDuals
 from fpdfp.compress.base import on_device
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.losses.base import EPS, ROUNDINGS, Losses
 from fpdfp.penalties.base import Penalty
 from fpdfp.penalties.separable import L1
-from fpdfp.penalties.wrapped import as_penalty
+from fpdfp.penalties.wrapped import Stacked, as_penalty
 from fpdfp.quadratic import dual
 from fpdfp.rng import Draws
 
@@ -30,6 +30,9 @@ TINY = 1e-300
 LATEST = 4
 #: Below this part of the objective at 0 nearly nothing is left.
 VANISHING = 1e-8
+#: Random multiples of x that show how large each entry of Bx can be: all of them are less than a tenth of its size once
+#: in 10⁹ entries.
+PROBES = 8
 
 
 class Model(NamedTuple):
@@ -72,6 +75,23 @@ class Model(NamedTuple):
     def pdfp_step(self, x: Array, slopes: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:
         """Return the x⁺ and v⁺ of :meth:`primal_dual_step` from half = x − γ · slopes."""
         return dual.pdfp_step(self, x, slopes, v, gamma, sigma)
+
+    def make_feasible(self, x: Array) -> Array:
+        """Return the point nearest to x at which g(Bx) is finite, where constraints are on x itself; otherwise x.
+
+        That is where B is the identity, or where it is part of a stack whose other parts have no constraints.
+        """
+        penalty, linop = self.penalty, self.linop
+        if linop.is_identity:
+            return penalty.project(x)
+        if not (isinstance(penalty, Stacked) and isinstance(linop, linops.VStack)):
+            return x
+        pairs = list(zip(penalty.parts, linop.parts, strict=False))
+        constrained = [one for one, part in pairs if not one.finite and part.is_identity]
+        matches = penalty.shapes == tuple(part.out_shape for part in linop.parts)
+        if not matches or len(constrained) != 1 or sum(not one.finite for one, _ in pairs) != 1:
+            return x
+        return constrained[0].project(x)
 
     def fenchel_gap(self, image: Array, v: Array) -> float:
         """Return g(Bx) + g*(v) − ⟨Bx, v⟩ for the image Bx, with an allowance for rounding."""
@@ -366,6 +386,13 @@ class Problem:
         gradient: Array = self._ask(x, self.losses.gradient, gradients=True)
         return gradient
 
+    def hessian(self, x: Array) -> Array | None:
+        """Return the Hessian of f at x as a matrix, None where it is not known or too large."""
+        matrix = self.losses.hessian(x, self.weights)
+        if matrix is not None and self.meter is not None:
+            self.meter.asked_near(x, [(len(matrix) * (len(matrix) + 1) // 2,)], [])
+        return matrix
+
     def _ask(self, x: Array, compute: Callable[[Array, Array], Any], *, gradients: bool) -> Any:
         """Return what all clients together say about a point; within a run, what was computed lately is kept."""
         if self.meter is None:
@@ -387,8 +414,8 @@ class Problem:
         return _checks.float_array(name, value, shape=shape, dtype=dtype, xp=self.model.xp)
 
     def _image(self, x: Array) -> Array:
-        """Return Bx in double precision, since a gap is a small difference of sums over it; on a GPU as x is."""
-        return self.linop.apply(x.astype(np.float64) if self.model.xp is np else x)
+        """Return Bx in double precision, since a gap is a small difference of sums over it."""
+        return self.linop.apply(x.astype(np.float64))
 
     def evaluate(self, x: Array) -> tuple[float, float]:
         """Return f(x) + g(y) with y the point of the domain of g nearest to Bx, and ‖y − Bx‖_∞."""
@@ -399,6 +426,25 @@ class Problem:
             return self.smooth_value(x) + self.penalty.value(image), 0.0
         nearest = self.penalty.project(image)
         return self.smooth_value(x) + self.penalty.value(nearest), float(np.max(np.abs(nearest - image)))
+
+    def is_nearly_feasible(self, x: Array, v: Array, tol: float, scale: float) -> bool:
+        """Whether constraints on Bx are violated by no more than a tolerance.
+
+        A violation is compared with the size of its own entry: that of the limit, or of the terms (Bx)_i is a sum of.
+        To first order F(x) is below its minimum by no more than what the violations gain at the prices v, which is
+        compared with ``scale``.
+        """
+        if self.penalty.finite:
+            return True
+        image = self.linop.apply(x)
+        nearest = self.penalty.project(image)
+        violations = np.abs(nearest - image)
+        if not bool(violations.any()):
+            return True
+        factors = self.model.xp.asarray(np.random.default_rng(0).standard_normal((PROBES, *x.shape)), dtype=x.dtype)
+        sizes = np.maximum(np.abs(self.linop.apply(factors * x)).max(axis=0), np.abs(nearest))
+        gain = float((np.abs(v) * violations).sum())
+        return gain <= tol * scale and bool((violations <= tol * sizes).all())
 
     def dual_step(self, x: Array, v: Array | None, gradient: Array, step: float | None = None) -> Array:
         r"""Return T(x, v) of Lemma 1: one dual step of PDFP.
@@ -446,7 +492,7 @@ class Problem:
         is added.
         """
         x = self._point("x", x, self.model.shape, self.model.dtype)
-        v = to_host(self._point("v", v, self.model.dual_shape)).astype(np.float64)
+        v = self._point("v", v, self.model.dual_shape).astype(np.float64)
         if not (self.penalty.has_conjugate and self.losses.is_convex):
             return None
         search = self._search(x, self._image(x), self.gradient(x))
@@ -454,7 +500,13 @@ class Problem:
         return gap if math.isfinite(gap) else None
 
     def certificate(
-        self, x: Array, v: Array | None = None, *, dual_steps: int | None = None, thorough: bool = True
+        self,
+        x: Array,
+        v: Array | None = None,
+        *,
+        dual_steps: int | None = None,
+        thorough: bool = True,
+        products: int = PRODUCTS,
     ) -> Certificate:
         """Say how far x is from optimal.
 
@@ -471,6 +523,9 @@ class Problem:
             need no more of the data; by default 100, fewer where the dual is large.
         thorough
             Whether to look at the Hessian of f, if clients can give it, also where there is a bound without it.
+        products
+            The most products with B and Bᵀ, where B is so large that a feasible dual point is found by steps. If these
+            do not suffice, there is no bound.
         """
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))
@@ -485,10 +540,11 @@ class Problem:
         residual = self._residual(start, self.dual_step(x, start, gradient), gradient)
         best = Bound(math.inf, stepped)
         if self.penalty.has_conjugate and self.losses.is_convex and math.isfinite(objective):
-            points = [to_host(point).astype(np.float64) for point in (start, stepped)]
+            points = [point.astype(np.float64) for point in (start, stepped)]
             if abs(objective) <= VANISHING * self.least_scale / EPS:
                 points.append(np.zeros_like(points[0]))  # where nearly nothing is left, rounding of v would hide it
-            best = self._search(x, image, gradient).best(points, dual_steps, thorough=thorough)
+            search = self._search(x, image, gradient, products)
+            best = search.best(points, dual_steps, thorough=thorough)
         gap = best.gap if math.isfinite(best.gap) else None
         scale = max(abs(objective), self.least_scale, TINY)
         return Certificate(objective, gap, residual, violation, self.model.xp.asarray(best.v, dtype=x.dtype), scale)
@@ -515,8 +571,8 @@ class Problem:
         gap = float(np.vdot(rest, rest)) / (2.0 * convexity) if convexity > 0 else math.inf
         if not self._feasibility.is_quick:
             return gap
-        image = to_host(self.linop.apply(x))
-        moved = to_host(v) - self._feasibility.solve(to_host(rest))
+        image = self.linop.apply(x)
+        moved = v - self._feasibility.solve(rest)[0]
         share = self.penalty.conjugate_scale(moved)
         nearest = image if self.penalty.finite else self.penalty.project(image)
         young = (
@@ -528,15 +584,14 @@ class Problem:
     def _feasibility(self) -> Feasibility:
         return Feasibility(self.model)
 
-    def _search(self, x: Array, image: Array, gradient: Array) -> Search:
-        point, x, image, gradient = x, to_host(x), to_host(image), to_host(gradient)
+    def _search(self, x: Array, image: Array, gradient: Array, products: int = PRODUCTS) -> Search:
         duals: Any = self.losses.dual_points(x, self.weights)
         if duals is None:
-            duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(point))
+            duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(x))
         elif self.meter is not None:
             duals = Metered(duals, functools.partial(self.meter.asked_near, x))
         nearest = image if self.penalty.finite else self.penalty.project(image)
-        return Search(self.model, self._feasibility, duals, x, image, nearest)
+        return Search(self.model, self._feasibility, duals, x, image, nearest, products)
 
 
 def infinite_start(objective: float) -> ArgumentError:

@@ -29,6 +29,8 @@ log = logging.getLogger("fpdfp.engines")
 BLOW_UP = 1e3
 #: How a run ends that the user stops.
 INTERRUPTED = Ending("interrupted", "stopped by the user; the result so far is kept")
+#: The progress bar moves after so many rounds at the latest.
+SHOWN = 10
 #: So that zero is at most zero times something.
 TINY = 1e-300
 
@@ -127,6 +129,9 @@ class Loop:
         last = run.round >= run.options.rounds
         with run.asking_ahead(last=last), run.meter.counting("facts" if run.is_fresh else None):
             self.limit = BLOW_UP * self.scale()
+            if tol is not None and not isinstance(run.algorithm, TracksObjective):
+                with np.errstate(over="ignore", invalid="ignore"):
+                    run.level = run.problem.evaluate(run.x)[0]
         if not run.is_fresh:
             run.meter.resume(run.x, run.known.split())
         self.stopping = None if tol is None else Stopping(run, tol)
@@ -192,9 +197,11 @@ class Loop:
             while run.round < options.rounds:
                 run.advance()
                 self.unsaved = True
-                if options.is_due(run.round) and self.try_to_evaluate():
-                    bar.update(run.round, run.history.last()["objective"], run.traffic.up)
+                if options.is_due(run.round):
+                    self.try_to_evaluate()
                 ended = self.find_ending(interrupt)  # before the checkpoint, which is to have its bits
+                if run.history.last()["round"] == run.round or run.round % SHOWN == 0:
+                    bar.update(run.round, run.history.last()["objective"], run.traffic.up)
                 if ended is not None:
                     return ended
                 if options.is_saved(run.round):
@@ -226,28 +233,28 @@ class Loop:
     def check(self) -> Ending | None:
         """Say whether the tolerance has been reached, if it is time to check."""
         run = self.run
-        if self.stopping is None or not (run.asks_freely or self.options.is_due(run.round)):
+        if self.stopping is None:
             return None
         ending = self.stopping.check(last=run.round == self.options.rounds)
         self.note(ending)
+        if self.stopping.seen is not None and self.stopping.looked == run.round != run.history.last()["round"]:
+            self.record(*self.stopping.seen)
         return ending
 
     def note(self, ending: Ending | None) -> None:
         """Have checkpoints say how the run has ended; None: it has not."""
         self.run.ended = "" if ending is None or self.stopping is None else self.stopping.describe(ending)
 
-    def try_to_evaluate(self) -> bool:
+    def try_to_evaluate(self) -> None:
         """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
         try:
             with self.run.evaluating(last=self.run.round == self.options.rounds):
                 self.evaluate()
         except AbsentError as error:
             log.warning("round %d is not evaluated: %s", self.run.round, error)
-            return False
-        return True
 
     def evaluate(self) -> None:
-        """Record a row of the history; raise DivergenceError if the iterate is no good any more."""
+        """Evaluate the objective, and record a row of the history."""
         run = self.run
         with run.meter.counting("evaluation"):
             objective, violation = run.evaluate()
@@ -256,7 +263,13 @@ class Loop:
                 return  # it will be known after the next round
             with np.errstate(all="ignore"):
                 objective, violation = run.problem.evaluate(run.x)
-        elif not math.isfinite(objective) or objective > self.limit:
+        self.record(objective, violation)
+
+    def record(self, objective: float, violation: float) -> None:
+        """Record a row with an objective that is known; raise DivergenceError if the iterate is no good any more."""
+        run = self.run
+        known = isinstance(run.algorithm, TracksObjective) and not run.round
+        if not known and (not math.isfinite(objective) or objective > self.limit):
             raise DivergenceError(f"the objective grew to {objective:.3g}")
         sent = run.traffic.before_the_end.totals
         row: dict[str, float] = {
@@ -283,7 +296,12 @@ class Loop:
         run = self.run
         if run.history.last()["round"] != run.round:
             try:
-                self.evaluate()
+                if ending is not None and ending.certificate is not None:
+                    self.record(ending.certificate.objective, ending.certificate.violation)
+                elif ending is not None and ending.certified is not None:
+                    self.record(ending.certified.objective, 0.0)
+                else:
+                    self.evaluate()
             except DivergenceError as error:
                 return self.go_back(str(error))
             except AbsentError as error:

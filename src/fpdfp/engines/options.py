@@ -22,7 +22,7 @@ from fpdfp.sampling import SMALLEST
 
 #: What a run is for where neither ``accuracy`` nor ``tol`` says so.
 ACCURACY = 1e-6
-#: About how many evaluations and checkpoints a run has by default.
+#: About how many evaluations (without ``tol``) and checkpoints a run has by default.
 EVALUATIONS, CHECKPOINTS = 200, 20
 #: How clients may be drawn, in words.
 SAMPLING = ("uniform", "importance")
@@ -123,8 +123,12 @@ class RunOptions:
         return ACCURACY if self.tol is None else min(self.tol, 0.1)
 
     def is_due(self, k: int) -> bool:
-        """Whether the objective is to be evaluated after k rounds."""
-        every = max(1, self.rounds // EVALUATIONS) if self.evaluate_every is None else self.evaluate_every
+        """Whether the objective is to be evaluated after k rounds: with ``tol`` only where the caller says so."""
+        every = self.evaluate_every
+        if every is None:
+            if self.tol is not None:
+                return False
+            every = max(1, self.rounds // EVALUATIONS)
         return k == self.rounds or (k % every == 0 if isinstance(every, int) else k in every)
 
     def is_saved(self, k: int) -> bool:

@@ -111,10 +111,6 @@ class RemoteRun(Run):
     def rehearse(self) -> None:
         """Do nothing: what sites do not need is not asked of them."""
 
-    @property
-    def asks_freely(self) -> bool:
-        return not self.engine.slow
-
     def listen(self, stopped: Callable[[], bool]) -> None:
         self.collector.stopped = stopped
 
@@ -147,7 +143,7 @@ class RemoteRun(Run):
         if self.engine.slow and not last:
             chosen, message, _, _ = self._sent(self.round)
             session.coming = self._ask(self.round, self._that_answer(chosen, self.round), message)
-        self.losses.together = last
+        self.losses.together = last and self.options.tol is not None
         try:
             with super().asking_ahead(last=last):
                 yield

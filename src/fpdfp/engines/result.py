@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import io
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +26,7 @@ from fpdfp.precondition.base import Announced
 from fpdfp.problem import Certificate, Problem, Residual
 
 if TYPE_CHECKING:
-    from fpdfp.engines.run import Run
+    from fpdfp.engines.run import Certified, Run
     from fpdfp.engines.stopping import Ending
 
 log = logging.getLogger("fpdfp.engines")
@@ -167,12 +168,13 @@ class Result:
     history
         The table of the run.
     status
-        ``"converged"``: F(x) − F* is at most ``tol`` times ``certificate.scale``, by a duality gap. ``"stationary"``:
-        the residual is at most ``tol``, and no bound of F(x) − F* is known. ``"rounding"``: the objective no longer
-        changes, and its gap is above ``tol``. ``"finished"``: all rounds done. ``"stopped"`` by a callback,
-        ``"interrupted"`` by Ctrl-C, or ``"diverged"``.
+        ``"converged"``: F(x) − F* is at most ``tol`` times ``certificate.scale``, by a duality gap, and no constraint
+        is violated by more than ``tol`` times the size of its entry of Bx. ``"stationary"``: the residual is at most
+        ``tol``, and no bound of F(x) − F* is known. ``"rounding"``: the objective no longer changes, and its gap is
+        above ``tol``. ``"finished"``: all rounds done. ``"stopped"`` by a callback, ``"interrupted"`` by Ctrl-C, or
+        ``"diverged"``. With ``tol``, x satisfies constraints on x itself exactly.
     message
-        The status in a sentence.
+        The status in a sentence, and by how much x violates constraints, if it does.
     rounds
         The rounds that led to x.
     traffic
@@ -189,25 +191,53 @@ class Result:
     compression
         The compressors of messages up and down, in words.
     certificate
-        Duality gap where one is known, residual of Lemma 1, violation of constraints.
+        Duality gap where one is known, residual of Lemma 1, violation of constraints. Where the run has not needed it
+        (without ``tol``, or where clients have certified the gap by two numbers each) it is computed when it is first
+        read; what this sends is then part of ``traffic["end"]``. It takes at most as many products
+        with B as the run had rounds where B is large, and has no gap if these are not enough.
     features
         The features that the run has ended with, None for all; x is zero in all others. The certificate is that of the
         problem with all features.
     """
 
     x: Array
-    v: Array
+    _v: Array | None = dataclasses.field(repr=False)
     objective: float
     history: History
     status: str
     message: str
     rounds: int
     traffic: Traffic
-    certificate: Certificate
+    _certify: Certificate | Callable[[], tuple[Certificate, Traffic]] = dataclasses.field(repr=False, compare=False)
     method: Method | None = None
     algorithm: Algorithm | None = None
     compression: tuple[str, ...] = ()
     features: FeatureSubset | None = None
+
+    @property
+    def v(self) -> Array:
+        """The dual of x: the method's, or that of the certificate where the method keeps none."""
+        return self.certificate.v if self._v is None else self._v
+
+    @functools.cached_property
+    def certificate(self) -> Certificate:
+        """How far x is from optimal."""
+        if isinstance(self._certify, Certificate):
+            return self._certify
+        certificate, traffic = self._certify()
+        object.__setattr__(self, "traffic", traffic)
+        object.__setattr__(self, "_certify", certificate)  # nothing of the run is kept any longer
+        return certificate
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether ``certificate`` is known without asking the clients."""
+        return isinstance(self._certify, Certificate)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled, with the certificate: it cannot be computed where the clients are not."""
+        _ = self.certificate
+        return dict(vars(self))
 
     @property
     def total_up(self) -> int:
@@ -267,34 +297,86 @@ class Result:
         return "\n".join(lines)
 
 
-def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSubset | None) -> Result:
-    """Say how a run ended, and how far from the optimum of the problem with all features."""
+def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSubset | None, given: Problem) -> Result:
+    """Say how a run ended, and how far from the optimum of the problem with all features.
+
+    ``given`` is the problem that a later certificate is computed for: that of the caller, where the losses of the run
+    are not there any more after it.
+    """
     unsolved = (run.work + run.server_work).unsolved
     if unsolved:
         warn(
             f"{unsolved} inner solves ended before they reached their tolerance; allow more steps or a larger one",
             AccuracyWarning,
         )
+    certify: Certificate | Callable[[], tuple[Certificate, Traffic]]
     if ending.certified is not None and ending.certificate is not None:
-        x, certificate = ending.certified.x, ending.certificate
-        v = certificate.v
+        x, certify = ending.certified.x, ending.certificate
+        v, objective, violation = certify.v, certify.objective, certify.violation
+    elif features is None and (run.options.tol is None or ending.certified is not None) and _is_evaluated(run):
+        found, v = run.algorithm.solution(run.state)
+        if ending.certified is not None:
+            found = ending.certified.x  # as it was sent to be certified
+        x, row = clean_point(run, found, v), run.history.last()
+        objective, violation = row["objective"], row.get("violation", 0.0)
+        if x is not found:
+            objective, violation = run.problem.evaluate(x)
+        certify = _Later(run, given, x, v, objective, ending.certified)
     else:
-        x, v, certificate = _certify(run, ending, problem, features)
+        x, v, certify = _certify(run, ending, problem, features)
+        objective, violation = certify.objective, certify.violation
     return Result(
         x=x,
-        v=v,
-        objective=certificate.objective,
+        _v=v,
+        objective=objective,
         history=run.history,
         status=ending.status,
-        message=ending.message,
+        message=ending.message + _describe_violation(violation),
         rounds=run.round,
         traffic=run.traffic,
-        certificate=certificate,
+        _certify=certify,
         method=run.method,
         algorithm=run.algorithm,
         compression=run.compression,
         features=features,
     )
+
+
+def _is_evaluated(run: Run) -> bool:
+    """Whether the last row of the history is that of the last round."""
+    return bool(run.history.last()["round"] == run.round)
+
+
+class _Later:
+    """Computes the certificate of a run that is over, with the bound that clients have certified, if they have."""
+
+    def __init__(
+        self, run: Run, problem: Problem, x: Array, v: Array | None, objective: float, certified: Certified | None
+    ) -> None:
+        self.meter, self.problem, self.x, self.v = run.meter, problem.metered(run.meter), x, v
+        self.products, self.upkeep = run.round, run.traffic["upkeep"]
+        self.objective, self.certified = objective, certified
+
+    def __call__(self) -> tuple[Certificate, Traffic]:
+        """Return the certificate, and all that was sent then."""
+        try:
+            with self.meter.counting("end"):
+                certificate = self.problem.certificate(self.x, self.v, thorough=False, products=self.products)
+        except RuntimeError as error:  # sites do not answer, refuse, or are not there any more
+            certificate = _know_nothing(self.problem, self.x, self.v, error)
+            if self.certified is not None:
+                known = {"objective": self.objective, "scale": self.certified.scale, "violation": 0.0}
+                certificate = certificate._replace(**known)
+        if self.certified is not None:
+            certificate = self.certified.refine(certificate)
+        return certificate, self.meter.traffic.having("upkeep", self.upkeep)
+
+
+def _know_nothing(problem: Problem, x: Array, v: Array | None, why: Exception) -> Certificate:
+    """Return the certificate of a point that nothing is known of."""
+    log.warning("nothing is certified: %s", why)
+    unknown = problem.model.xp.zeros(problem.model.dual_shape, dtype=x.dtype) if v is None else v
+    return Certificate(math.nan, None, Residual(math.nan, math.nan), math.nan, unknown, math.nan)
 
 
 def _certify(
@@ -305,25 +387,34 @@ def _certify(
     if ending.certified is not None:
         x = ending.certified.x  # as it was sent to be certified
     try:
-        x = set_zeros(run, x, v)
+        x = clean_point(run, x, v)
         if features is None:
             problem = run.problem
         else:
             # That the excluded features are zero is not known otherwise.
             problem, x, features = problem.metered(run.meter), features.lift(x), None
             v = find_dual(problem, x)
-        certificate = problem.certificate(x, v, thorough=False)
+        certificate = problem.certificate(x, v, thorough=False, products=run.round)
         if ending.certified is not None:
             certificate = ending.certified.refine(certificate)
     except AbsentError as error:
-        log.warning("nothing is certified: %s", error)
-        unknown = run.problem.model.xp.zeros(run.problem.model.dual_shape, dtype=x.dtype) if v is None else v
-        certificate = Certificate(math.nan, None, Residual(math.nan, math.nan), math.nan, unknown, math.nan)
+        certificate = _know_nothing(run.problem, x, v, error)
     v = certificate.v if v is None else v
     if features is not None:
         x, v = features.lift(x), features.lift(v)
         certificate = certificate._replace(v=v)
     return x, v, certificate
+
+
+def _describe_violation(violation: float) -> str:
+    """Say that constraints are violated, for the message of a result."""
+    return f"; x violates constraints on Bx by up to {violation:.2g}" if violation > 0 else ""
+
+
+def clean_point(run: Run, x: Array, v: Array | None) -> Array:
+    """Return x with exact zeros, and in a run to a tolerance inside constraints on x itself."""
+    x = set_zeros(run, x, v)
+    return x if run.options.tol is None else run.problem.model.make_feasible(x)
 
 
 def set_zeros(run: Run, x: Array, v: Array | None) -> Array:

@@ -136,6 +136,8 @@ class Run:
         self.round = 0
         self.seconds = 0.0
         self.history = History()
+        #: The objective at the start, or where the gap was looked at last; evaluations have no part in it.
+        self.level = math.inf
         self.stop_reason: str | None = None
         #: How the run has ended, where it has reached its tolerance or can get no further, for a checkpoint.
         self.ended = ""
@@ -378,7 +380,7 @@ class Run:
     @contextlib.contextmanager
     def asking_ahead(self, *, last: bool) -> Iterator[None]:
         """Within this, an engine may ask clients for more than is wanted yet; ``last``: for gradients with values."""
-        self.meter.together = last
+        self.meter.together = last and self.options.tol is not None
         try:
             yield
         finally:
@@ -416,14 +418,13 @@ class Run:
         return dict(self.memory._asdict()) if self.memory else {}
 
     @property
-    def asks_freely(self) -> bool:
-        """Whether asking the clients something between rounds is no dearer than asking it along with a round."""
-        return True
-
-    @property
     def scale(self) -> float:
-        """What a gap is compared with, from the objective that was evaluated last."""
-        return max(abs(self.history.last()["objective"]), self.problem.least_scale, TINY)
+        """What a gap is compared with, as far as the server knows: that of ``level``, or of the last point accepted."""
+        level = self.level
+        if isinstance(self.algorithm, TracksObjective):
+            known = self.algorithm.known_objective(self.state)
+            level = known if math.isfinite(known) else level
+        return max(abs(level), self.problem.least_scale, TINY)
 
     def evaluate(self) -> tuple[float, float]:
         """Return the objective, g at the nearest point of its domain, and how far away that is.
@@ -445,8 +446,10 @@ class Run:
         return isinstance(self.algorithm, Certifying) and self.problem.can_expect
 
     @property
-    def _is_certifiable(self) -> bool:
-        return self.problem.losses.least_convexity > 0 and self.problem.penalty.has_conjugate
+    def can_certify(self) -> bool:
+        """Whether clients can certify a gap by two numbers each."""
+        known = self.problem.losses.least_convexity > 0 and self.problem.penalty.has_conjugate
+        return isinstance(self.algorithm, Certifying) and known
 
     def predicted_gap(self) -> float:
         """Return the gap that the server expects from what it knows itself; 0 where it knows nothing."""
@@ -468,7 +471,7 @@ class Run:
         has no such certificate.
         """
         problem, algorithm = self.problem, self.algorithm
-        if not (isinstance(algorithm, Certifying) and self._is_certifiable):
+        if not (isinstance(algorithm, Certifying) and self.can_certify):
             return None
         question = algorithm.question(self.state, fine=fine, slack=slack)
         answers = self._answers(algorithm, question) / problem.n_clients

@@ -13,6 +13,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import working_set
@@ -26,13 +27,25 @@ from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import RESERVED, FeatureSubset, Result, make_result
 from fpdfp.engines.run import Run, restore
 from fpdfp.engines.stopping import Ending
-from fpdfp.errors import AbsentError, ArgumentError, ArgumentTypeError, CheckpointError
+from fpdfp.engines.traffic import Meter
+from fpdfp.errors import (
+    AbsentError,
+    AccuracyWarning,
+    ArgumentError,
+    ArgumentTypeError,
+    CheckpointError,
+    SeparationError,
+)
+from fpdfp.losses.linear import LinearModel
 from fpdfp.methods.base import Method
+from fpdfp.pooled.separating import find_growing
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 
 log = logging.getLogger("fpdfp.engines")
+#: How runs end that have reached no bound, in a problem that may have no minimum.
+NOT_REACHED = ("finished", "stationary", "rounding")
 
 
 def solve(
@@ -105,8 +118,9 @@ def solve(
         Where to start; zero by default. Where the losses live on a GPU, an array here is copied there.
     evaluate_every
         Rounds between evaluations of the objective, or the rounds after which to evaluate (the start and the end always
-        are); by default there are about 200 evaluations. They are off the method's clock, and what clients and server
-        send for them is counted apart, in ``traffic["evaluation"]``.
+        are). By default there are about 200 evaluations, and with ``tol`` none: the history then has the start, the
+        end, and the rounds after which the gap was looked at. Evaluations never influence a run. They are off the
+        method's clock, and what clients and server send for them is counted apart, in ``traffic["evaluation"]``.
     metrics
         Functions of x that return a number, to record at every evaluation, by name; x is a CuPy array where the losses
         live on a GPU.
@@ -174,7 +188,21 @@ def solve(
         metrics=metrics, callbacks=callbacks, tol=tol, accuracy=accuracy, prefer=prefer, checkpoint=checkpoint,
         checkpoint_every=checkpoint_every, resume=resume, progress=progress, scratch=scratch,
     )  # fmt: skip
-    return run(problem, method, options, engine)
+    return _name_separation(problem, run(problem, method, options, engine), options.tol)
+
+
+def _name_separation(problem: Problem, result: Result, tol: float | None) -> Result:
+    """Warn where a run to a tolerance had no minimum to reach, and name the features that separate outcomes."""
+    if tol is None or result.status not in NOT_REACHED or not isinstance(problem.losses, LinearModel):
+        return result
+    meter = Meter(problem.losses)
+    with meter.counting("end"):
+        growing = find_growing(problem.metered(meter), result.x, result.v, result.objective, tol)
+    message = result.message
+    if growing:
+        message += f"; there is no minimum: {SeparationError(growing)}"
+        warn(f"solve found no minimum: {SeparationError(growing)}", AccuracyWarning)
+    return dataclasses.replace(result, message=message, traffic=result.traffic + meter.traffic)
 
 
 def run(problem: Problem, method: Method | None, options: RunOptions, engine: RemoteEngine | None = None) -> Result:
@@ -187,13 +215,14 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
         raise TypeError(f"engine must be one of fpdfp.engines or None, got {_checks.kind(engine)}")
     if engine is None and isinstance(problem.losses, RemoteLosses):
         engine = problem.losses.engine
+    given = problem
     with contextlib.nullcontext() if engine is None else engine.started():
         if engine is not None:
             problem = engine.attach(problem)
             engine.collector.records.clear()  # what became of exchanges is told of each run
             options = engine.add_options(problem, options)
         options = dataclasses.replace(options, prefer=name_network(options.prefer, engine))
-        return _Solve(problem, method, options, engine).go()
+        return _Solve(problem, method, options, engine, given).go()
 
 
 class _Solve:
@@ -208,7 +237,12 @@ class _Solve:
     """
 
     def __init__(
-        self, problem: Problem, method: Method | None, options: RunOptions, engine: RemoteEngine | None
+        self,
+        problem: Problem,
+        method: Method | None,
+        options: RunOptions,
+        engine: RemoteEngine | None,
+        given: Problem,
     ) -> None:
         self.start = start_point(problem, options.x0)
         source = options.source
@@ -217,6 +251,8 @@ class _Solve:
             # What was chosen by it is kept, whatever tol is now.
             options = dataclasses.replace(options, accuracy=float(saved.description["accuracy"]))
         self.problem, self.method, self.options, self.engine = problem, method, options, engine
+        #: The caller's problem, for a certificate that is read after the run.
+        self.given = given
         if saved is None or source is None:
             self.features, sent = working_set.choose_features(problem, method, options, self.start)
             run = self._begin(self.start)
@@ -322,7 +358,7 @@ class _Solve:
         with run.ending(), run.meter.counting("end"):
             ending = self.loop.evaluate_end(ending)
             ending = ending or Ending("finished", f"all {self.options.rounds} rounds done")
-            return make_result(run, ending, self.problem, self.features)
+            return make_result(run, ending, self.problem, self.features, self.given)
 
     def _describe(self, prepared: Prepared) -> dict[str, str]:
         """Say what a run is, so that a checkpoint is not taken for that of another."""

@@ -35,7 +35,7 @@ class ShiftCertificate(PreconditionedAlgorithm, Certifying):
     convexity: float
 
     def question(self, state: Any, *, fine: bool, slack: float = 0.0) -> Question:
-        x = self.solution(state)[0]
+        x = self.model.make_feasible(self.solution(state)[0])
         drift = state.drift if self.coordinates is None else state.drift * self.stretch
         dtype = np.dtype(self.model.dtype if fine else np.float32)
         lack = Announced.within(SHARE * math.sqrt(2.0 * self.convexity * slack), self.lack(state), dtype)
@@ -51,7 +51,7 @@ class ShiftCertificate(PreconditionedAlgorithm, Certifying):
         v: Array = state.v[0]
         if not self.model.linop.is_identity or self.convexity <= 0:
             return v
-        x = self.solution(state)[0]
+        x = self.model.make_feasible(self.solution(state)[0])
         return self.model.penalty.conjugate_prox(self.convexity * x - self.plain(state.shift), self.convexity)
 
     def lack(self, state: Any) -> Array:

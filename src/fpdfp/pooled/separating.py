@@ -13,7 +13,6 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.inference.separation import FAR, NOTHING, Step, newton_step
 from fpdfp.losses.linear import LinearModel
-from fpdfp.pooled.lagrangian import Found
 from fpdfp.problem import Problem
 
 #: With a tolerance below so many units of the last place a promise may be rounding.
@@ -32,11 +31,16 @@ class Place(NamedTuple):
     steady: int
 
 
-def find_growing(problem: Problem, found: Found, tol: float) -> list[str]:
-    """Return the names of the features whose coefficients grow without end; none where nothing shows that they do."""
-    losses, x = problem.losses, found.x.astype(np.float64)
-    directions = find_unseen(problem, x, found.v)
-    hessian = losses.hessian(x, problem.weights) if isinstance(losses, LinearModel) and len(directions) else None
+def find_growing(problem: Problem, x: Array, v: Array, objective: float, tol: float) -> list[str]:
+    """Return the names of the features whose coefficients grow without end; none where nothing shows that they do.
+
+    x and v are where a solver ended. What is asked of clients is counted where the problem is that of a run.
+    """
+    losses, x = problem.losses, x.astype(np.float64)
+    if not isinstance(losses, LinearModel):
+        return []
+    directions = find_unseen(problem, x, v)
+    hessian = problem.hessian(x) if len(directions) else None
     if hessian is None:
         return []
     last = follow(problem, x, directions, max(tol, UNITS * float(np.finfo(losses.dtype).eps)))
@@ -47,9 +51,9 @@ def find_growing(problem: Problem, found: Found, tol: float) -> list[str]:
         # Deviances are twice the objective.
         if last.steady >= STEADY or last.step.separates(2.0 * last.value, 2.0 * far):
             grows = last.step.growing(last.x.ravel())
-    if not grows and found.certificate.objective < NOTHING * problem.total_weight:
+    if not grows and objective < NOTHING * problem.total_weight:
         # All rows are fitted; perhaps none of them has information left.
-        before = losses.hessian(np.zeros_like(x), problem.weights)
+        before = problem.hessian(np.zeros_like(x))
         if before is not None and np.diag(hessian).max() < NOTHING * np.diag(before).max():
             grows = np.flatnonzero(directions.any(axis=0)).tolist()
     names = losses.feature_names or [f"x{j}" for j in range(x.shape[-1])]
@@ -63,9 +67,9 @@ def follow(problem: Problem, x: Array, directions: Array, tol: float) -> Place |
     """
     last, steady = None, 0
     for _ in range(MOST):
-        hessian = problem.losses.hessian(x, problem.weights)
+        hessian = problem.hessian(x)
         assert hessian is not None
-        slope = problem.losses.gradient(x, problem.weights).ravel().astype(np.float64)
+        slope = problem.gradient(x).ravel().astype(np.float64)
         inside = newton_step(-(directions @ slope), directions @ hessian @ directions.T)
         step, value = inside._replace(step=directions.T @ inside.step), problem.objective(x)
         # Where all rows are fitted, steps are rounding.

@@ -132,7 +132,7 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
     reached, gap_known = found.reached, found.certificate.gap is not None
     # Rows that are all fitted have an objective of 0 at infinity, and near it any gap is small.
     certain = reached.enough and gap_known and found.certificate.objective >= NOTHING * problem.total_weight
-    growing = [] if certain else find_growing(problem, found, tol)
+    growing = [] if certain else find_growing(problem, found.x, found.v, found.certificate.objective, tol)
     if growing:
         warn(f"minimize found no minimum: {SeparationError(growing)}", AccuracyWarning)
     elif not reached.enough:

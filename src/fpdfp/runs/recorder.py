@@ -190,7 +190,7 @@ class Recorder(Observer):
         write_arrays(self.folder / "final.npz", {"x": result.x, "v": result.v}, flush=True)
         self._info |= {
             "objective": result.objective,
-            "certificate": describe_certificate(result.certificate),
+            "certificate": describe_certificate(result.certificate) if _wants_certificate(run, result) else None,
             "rounds": result.rounds,
             **describe_traffic(result.traffic),
         }
@@ -328,7 +328,7 @@ def write_result(
         **describe_traffic(result.traffic),
         seconds=float(history["seconds"][-1]) if history.rows else None,
         seed=seed,
-        certificate=describe_certificate(result.certificate),
+        certificate=describe_certificate(result.certificate) if result.is_certified else None,
         method=method,
         messages=list(result.compression),
         kind="other" if model is None else "linear",
@@ -478,6 +478,11 @@ def add_visits(before: list[Any], now: list[dict[str, Any]]) -> list[dict[str, A
 def describe_traffic(traffic: Traffic) -> dict[str, Any]:
     """Return the bits of a run as ``run.json`` has them: totals, and a line for each kind of message."""
     return {**traffic.totals, "traffic": {kind: list(bits) for kind, bits in traffic.items()}}
+
+
+def _wants_certificate(run: Run, result: Result) -> bool:
+    """Whether a certificate is recorded: in runs to a tolerance, and where it is known."""
+    return result.is_certified or run.options.tol is not None
 
 
 def describe_certificate(certificate: Certificate) -> dict[str, float | None]:
