@@ -50,8 +50,8 @@ class DualSteps:
         self.u, self.v = self.y.copy(), v.copy()
         self.origin = self.y if origin is None else origin
         self.at_least = 0 if origin is None else 1
-        # Only a server has an origin. Where there may be several clients, the bits of one must not depend on others, and
-        # sums of several steps in one call are taken in another order.
+        # Only a server has an origin. Where there may be several clients, the bits of one must not depend on others,
+        # and sums of several steps in one call are taken in another order.
         alone = origin is not None and len(self.y) == 1 and type(self.y) is np.ndarray
         self.fused = find_scaled(model) if alone and self.y.dtype == v.dtype == np.float64 else None
 
