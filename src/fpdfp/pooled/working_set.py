@@ -61,7 +61,7 @@ def find_blocks(problem: Problem) -> Blocks | None:
     """Return the blocks of the penalty, None for a problem of another form."""
     if not (has_rows(problem.losses) and problem.linop.is_identity):
         return None
-    return blocks_of(problem.penalty, problem.losses.n_features)
+    return blocks_of(problem.penalty, problem.linop.size_in)
 
 
 def solve_blocks(problem: Problem, blocks: Blocks, tol: float, x: Array | None) -> Found | None:

@@ -142,8 +142,9 @@ class ScaledL1(NamedTuple):
 def find_scaled(model: Model) -> ScaledL1 | None:
     """Return g∘B in that form, None where it has another."""
     linop, penalty, factors = model.linop, model.penalty, np.ones(model.shape)
-    if isinstance(linop, Compose) and isinstance(linop.inner, Diagonal):
-        linop, factors = linop.outer, np.asarray(linop.inner.factors, dtype=np.float64)
+    inner = linop.inner if isinstance(linop, Compose) else None
+    if isinstance(linop, Compose) and isinstance(inner, Diagonal):
+        linop, factors = linop.outer, np.asarray(inner.factors, dtype=np.float64)
     if type(linop) is not Matrix or not linop.sparse or type(penalty) is not L1:
         return None
     if not isinstance(penalty.weight, float) or penalty.weight <= 0:
