@@ -14,13 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+import scipy.sparse.linalg
 
 import fpdfp
 from benchmarks._dual_path import solve_dual_path
 
 
 class Task(NamedTuple):
-    """min (1/n) Σ φ(a_jᵀx, y_j) + l2/2 ‖x‖² + l1 ‖Bx‖₁, or with the norms of groups of equal size."""
+    """min (1/n) Σ φ(a_jᵀx, y_j) + l2/2 ‖x‖² + l1 ‖Bx‖₁, or with the norms of groups of equal size.
+
+    φ is the logistic loss, that of counts (Poisson, with a logarithm as its link), or half a square.
+    """
 
     name: str
     X: Any
@@ -31,13 +35,19 @@ class Task(NamedTuple):
     group_size: int = 1
     B: Any = None
     clients: int = 1
+    counts: bool = False
 
     def problem(self) -> fpdfp.Problem:
         """Return it as a problem among clients with equally many rows."""
         rows, features = self.X.shape
         owner = np.arange(rows) * self.clients // rows
-        kind = fpdfp.losses.Logistic if self.logistic else fpdfp.losses.LeastSquares
-        losses = kind(self.by_row(), self.y, clients=owner, l2=self.l2)
+        if self.counts:
+            losses: fpdfp.losses.Losses = fpdfp.losses.GLM(
+                self.by_row(), self.y, clients=owner, family="poisson", l2=self.l2
+            )
+        else:
+            kind = fpdfp.losses.Logistic if self.logistic else fpdfp.losses.LeastSquares
+            losses = kind(self.by_row(), self.y, clients=owner, l2=self.l2)
         groups = np.arange(features) // self.group_size
         grouped = fpdfp.penalties.GroupL12(self.l1, groups=groups) if self.group_size > 1 else None
         return fpdfp.Problem(losses, grouped or fpdfp.penalties.L1(self.l1), self.B, weights="samples")
@@ -98,7 +108,7 @@ def _liblinear(task: Task) -> Callable[[float], Any] | None:
 def _elastic_net(task: Task) -> Callable[[float], Any] | None:
     from sklearn.linear_model import ElasticNet
 
-    if task.logistic or task.group_size > 1:
+    if task.logistic or task.counts or task.group_size > 1:
         return None
     total, X = task.l1 + task.l2, task.by_column()
     settings = {"alpha": total, "l1_ratio": task.l1 / total, "fit_intercept": False, "max_iter": 100_000}
@@ -113,8 +123,8 @@ def _skglm(task: Task) -> Callable[[float], Any] | None:
     if task.group_size == 1:
         total = task.l1 + task.l2
         penalty = penalties.L1_plus_L2(total, task.l1 / total) if task.l2 else penalties.L1(task.l1)
-        datafit = datafits.Logistic() if task.logistic else datafits.Quadratic()
-        solver = solvers.ProxNewton if task.logistic else solvers.AndersonCD
+        datafit = datafits.Poisson() if task.counts else datafits.Logistic() if task.logistic else datafits.Quadratic()
+        solver = solvers.ProxNewton if task.logistic or task.counts else solvers.AndersonCD
     else:
         if scipy.sparse.issparse(task.X):
             return None
@@ -134,6 +144,8 @@ def _celer(task: Task) -> Callable[[float], Any] | None:
     import celer
 
     X = task.by_column()
+    if task.counts:
+        return None
     if task.logistic:
         if task.l2 or task.group_size > 1:
             return None
@@ -158,7 +170,7 @@ def _glum(task: Task) -> Callable[[float], Any] | None:
     total, X = task.l1 + task.l2, task.by_column()
     y = (task.y + 1) / 2 if task.logistic else task.y
     settings = {"alpha": total, "l1_ratio": task.l1 / total, "fit_intercept": False, "max_iter": 1000}
-    family = "binomial" if task.logistic else "normal"
+    family = "poisson" if task.counts else "binomial" if task.logistic else "normal"
 
     def solve(tol: float) -> Any:
         return GeneralizedLinearRegressor(family=family, gradient_tol=tol, **settings).fit(X, y).coef_
@@ -174,14 +186,15 @@ def _adelie(task: Task) -> Callable[[float], Any] | None:
     X = task.by_column()
     matrix = adelie.matrix.sparse(X, method="naive", n_threads=1) if scipy.sparse.issparse(task.X) else X
     y = (task.y + 1) / 2 if task.logistic else task.y
-    glm = (adelie.glm.binomial if task.logistic else adelie.glm.gaussian)(y, dtype=np.float64)
+    kinds = adelie.glm
+    glm = (kinds.poisson if task.counts else kinds.binomial if task.logistic else kinds.gaussian)(y, dtype=np.float64)
     settings = {
         "groups": groups, "alpha": task.l1 / total, "penalty": np.ones(len(groups)), "lmda_path": [total],
         "intercept": False, "progress_bar": False, "n_threads": 1, "early_exit": False,
     }  # fmt: skip
 
     def solve(tol: float) -> Any:
-        extra = {"irls_tol": tol} if task.logistic else {}
+        extra = {"irls_tol": tol} if task.logistic or task.counts else {}
         found = adelie.grpnet(X=matrix, glm=glm, tol=tol, **settings, **extra)
         return np.asarray(found.betas.todense()).ravel()
 
@@ -266,6 +279,34 @@ def _dual_path(task: Task) -> Callable[[float], Any] | None:
     return lambda _: solve_dual_path(task.X, task.y, scipy.sparse.csr_array(task.B), task.l1, task.l2)
 
 
+def _fista(task: Task) -> Callable[[float], Any] | None:
+    """Return FISTA whose proxes are ten accelerated dual steps from the last dual, with NumPy and SciPy alone."""
+    if not task.logistic:
+        return None
+    X, y, (rows, features) = task.X, task.y, task.X.shape
+    B = scipy.sparse.csr_matrix(task.B)
+    back, norm = B.T.tocsr(), float(scipy.sparse.linalg.norm(B, 1) * scipy.sparse.linalg.norm(B, np.inf))
+
+    def solve(count: float) -> Any:
+        lipschitz = float(np.linalg.norm(X, 2)) ** 2 / (4 * rows) + task.l2
+        x = ahead = np.zeros(features)
+        v, theta = np.zeros(B.shape[0]), 1.0
+        for _ in range(int(count)):
+            slope = X.T @ (-y / (1.0 + np.exp(y * (X @ ahead)))) / rows + task.l2 * ahead
+            target, point, inner = ahead - slope / lipschitz, v, 1.0
+            for _ in range(10):
+                new = np.clip(point + lipschitz / norm * (B @ (target - back @ point / lipschitz)), -task.l1, task.l1)
+                following = (1.0 + np.sqrt(1.0 + 4.0 * inner * inner)) / 2.0
+                point, v, inner = new + (inner - 1.0) / following * (new - v), new, following
+            before, x = x, target - back @ v / lipschitz
+            theta = 1.0 if (ahead - x) @ (x - before) > 0 else theta
+            following = (1.0 + np.sqrt(1.0 + 4.0 * theta * theta)) / 2.0
+            ahead, theta = x + (theta - 1.0) / following * (x - before), following
+        return x
+
+    return solve
+
+
 TOLERANCES = tuple(10.0**-k for k in range(2, 15))
 STEPS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 SPECIALISTS = {
@@ -286,5 +327,6 @@ GENERIC = {
     "cvxpy, SCS": Peer("scs", _cvxpy("SCS", lambda tol: {"eps": tol, "max_iters": 10**6}), (1e-3, 1e-5, 1e-7, 1e-9)),
     "OSQP": Peer("osqp", _osqp, (1e-4, 1e-6, 1e-8, 1e-10)),
     "dual path": Peer("scipy", _dual_path, (0.0,)),
+    "FISTA, NumPy": Peer("scipy", _fista, (100, 300, 1000, 2000, 4000, 8000, 16_000, 32_000)),
     "PyProximal, primal-dual": Peer("pyproximal", _pyproximal, (100, 300, 1000, 3000, 10_000)),
 }

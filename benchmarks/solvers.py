@@ -1,20 +1,23 @@
 """`fpdfp.minimize` beside the solvers that a person would use with all data in one place.
 
-    python -m benchmarks.solvers [--tasks table,l1,composite] [--only TEXT] [--budget 20] [--peer adelie --peer …]
+    python -m benchmarks.solvers [--tasks table,l1,sparse,composite,map] [--only TEXT] [--budget 20] [--peer adelie …]
 
 * ``table``: six sizes of linear models with an l1 norm and a ridge (both with a weight of 1e-3), among N clients;
 * ``l1``: the lasso, l1 logistic regression and the group lasso on a9a, on bag-of-words features (16,000 × 62,000,
   drawn) and on dense 10⁴ × 10³ data;
-* ``composite``: g(Bx) with differences along chains and grids, and with a graph.
+* ``sparse``: l1 logistic regression on rows with 15 entries, and an l1 norm with counts (Poisson);
+* ``composite``: g(Bx) with differences along chains and grids, and with a graph;
+* ``map``: logistic regression on smooth images of 16³ and 32³ voxels, fewer of them than voxels, with an anisotropic
+  total variation and an l1 norm.
 
 Peers: SAGA, liblinear and coordinate descent of scikit-learn, skglm, celer, glum, adelie (extra ``peers``); cvxpy with
-Clarabel and SCS, OSQP, PyProximal and a dense dual path algorithm for g(Bx). One that is not
-installed is named. Everyone has one thread, and data
-in the layout that it likes best. A solver that is told a tolerance or a number of steps is run with one after another,
-from loose to tight; what counts is the fastest run that comes within a relative 1e-4, 1e-6 and 1e-9 of the minimum, the
-minimum being certified to a smaller gap. `fpdfp.minimize` is told these three tolerances, and its time includes the
-certificate. Seconds are those of the processor, which on a machine with nothing else to do are those of the clock;
-compilation is done before. A solver that needs longer than the budget for one run gets no tighter one.
+Clarabel and SCS, OSQP, PyProximal, a dense dual path algorithm and FISTA in NumPy for g(Bx). One that is not installed
+is named. Everyone has one thread, and data in the layout that it likes best. A solver that is told a tolerance or a
+number of steps is run with one after another, from loose to tight; what counts is the fastest run that comes within a
+relative 1e-4, 1e-6 and 1e-9 of the minimum, the minimum being certified to a smaller gap. `fpdfp.minimize` is told
+these three tolerances, and its time includes the certificate. Seconds are those of the processor, which on a machine
+with nothing else to do are those of the clock; compilation is done before. A solver that needs longer than the budget
+for one run gets no tighter one.
 
 a9a is looked for in --data, $FPDFP_DATA or ../shared/data; breast-cancer data of scikit-learn stand in for it.
 """
@@ -31,6 +34,7 @@ from typing import Any
 import numba
 import numpy as np
 import scipy.linalg  # brings a BLAS of its own, which gets one thread too
+import scipy.ndimage
 import scipy.sparse
 from threadpoolctl import threadpool_limits
 
@@ -126,6 +130,38 @@ def l1(folder: Path) -> Iterator[Task]:
             )
 
 
+def sparse() -> Iterator[Task]:
+    rng = np.random.default_rng(0)
+    for rows, features in ((1500, 6000), (5000, 20_000)):
+        places = np.repeat(np.arange(rows), 15), rng.integers(0, features, 15 * rows)
+        X = scipy.sparse.coo_array((rng.standard_normal(15 * rows), places), shape=(rows, features)).tocsr()
+        x = np.zeros(features)
+        x[rng.choice(features, features // 10, replace=False)] = 3 * rng.standard_normal(features // 10)
+        y = targets(X @ x, True, rng)
+        yield Task(f"l1 logistic, {rows:,} × {features:,}, 15 a row", X, y, True, 0.1 * largest_weight(X, y, True))
+    X = rng.standard_normal((20_000, 40))
+    y = rng.poisson(np.exp(X[:, :8] @ (0.3 * rng.standard_normal(8)))) * 1.0
+    weight = 0.1 * float(np.abs(X.T @ (1.0 - y)).max()) / len(y)
+    yield Task("l1 Poisson, 20,000 × 40", X, y, False, weight, counts=True)
+
+
+def images() -> Iterator[Task]:
+    for side, rows in ((16, 300), (16, 1000), (32, 300), (32, 1000)):
+        rng, shape = np.random.default_rng(0), (side,) * 3
+        x, a = np.zeros(shape), side // 4
+        x[a : 2 * a, a : 2 * a, a : 2 * a] = 1.0
+        x[2 * a : 3 * a, 2 * a : 3 * a, a : 2 * a] = -1.0
+        X = np.stack([scipy.ndimage.gaussian_filter(rng.standard_normal(shape), 1.5).ravel() for _ in range(rows)])
+        X /= X.std()
+        forms = X @ x.ravel()
+        y = targets(2 * forms / forms.std(), True, rng)
+        along, eye = differences(side), scipy.sparse.identity(side)
+        parts = [[along, eye, eye], [eye, along, eye], [eye, eye, along]]
+        B = [scipy.sparse.kron(scipy.sparse.kron(first, second), third) for first, second, third in parts]
+        B = scipy.sparse.vstack([*B, 0.5 * scipy.sparse.identity(side**3)]).tocsr()
+        yield Task(f"map, {rows:,} × {side}³", X, y, True, 2e-4, B=B, clients=5)
+
+
 def differences(count: int) -> Any:
     """Return the differences of neighbours as a matrix."""
     return scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(count - 1, count)).tocsr()
@@ -219,22 +255,29 @@ def compare(task: Task, peers: dict[str, Peer], budget: float) -> dict[str, dict
 
 def warm_up(peers: dict[str, Peer]) -> None:
     """Compile what is compiled, on small problems of every form."""
+    for task in small_tasks():
+        fpdfp.minimize(task.problem(), tol=1e-4)
+        for peer in peers.values():
+            solve = peer.prepare(task) if peer.is_there else None
+            if solve is not None:
+                solve(peer.ladder[1])
+
+
+def small_tasks() -> Iterator[Task]:
     for logistic in (True, False):
         for density in (None, 0.2):
             X, y = draw(300, 20, logistic=logistic, density=density)
             for l2, group in ((0.0, 1), (1e-2, 1), (0.0, 5)):
-                task = Task("small", X, y, logistic, 1e-2, l2, group)
-                fpdfp.minimize(task.problem(), tol=1e-4)
-                for peer in peers.values():
-                    solve = peer.prepare(task) if peer.is_there else None
-                    if solve is not None:
-                        solve(peer.ladder[1])
+                yield Task("small", X, y, logistic, 1e-2, l2, group)
+    X, y = draw(300, 20, logistic=False)
+    yield Task("small counts", X, np.abs(np.rint(y)), False, 1e-2, counts=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--tasks", default="table,l1,composite", help="which of table, l1 and composite, with commas")
+    groups = "table,l1,sparse,composite,map"
+    parser.add_argument("--tasks", default=groups, help=f"which of {groups}")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of the longest run of a peer")
     parser.add_argument("--only", default="", metavar="TEXT", help="only the tasks whose names contain this")
     names = [*SPECIALISTS, *GENERIC]
@@ -256,7 +299,9 @@ def run(arguments: argparse.Namespace) -> None:
     groups = {
         "table": (SPECIALISTS, table),
         "l1": (SPECIALISTS, lambda: l1(arguments.data)),
+        "sparse": (SPECIALISTS, sparse),
         "composite": (GENERIC, lambda: composite(arguments.data)),
+        "map": (GENERIC, images),
     }
     results: dict[str, Any] = {}
     for group in arguments.tasks.split(","):

@@ -331,7 +331,7 @@ def test_limits_are_kept_by_conjugate_gradients(monkeypatch: pytest.MonkeyPatch)
     assert np.diff(best.x).min() >= -1e-13
 
 
-def coefficient_map(side: int, rows: int, seed: int = 0, **options: Any) -> fpdfp.Problem:
+def coefficient_map(side: int, rows: int, seed: int = 0, **options: Any) -> Any:
     """Logistic regression on smooth images, with an anisotropic total variation and an l1 norm of the coefficients."""
     rng = np.random.default_rng(seed)
     shape = (side,) * 3

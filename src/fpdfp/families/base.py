@@ -265,6 +265,16 @@ class Family(abc.ABC):
     def functions(self) -> Functions:
         """The functions of the linear predictor for the link, compiled when they are first used."""
 
+    def derivatives(self, y: Array) -> Callable[[slice, Array], tuple[Array, Array, Array]]:
+        """Return what gives the value, slope and second derivative of some rows of outcomes at linear predictors."""
+        functions, parameters = self.functions, self.parameters
+
+        def find(rows: slice, z: Array) -> tuple[Array, Array, Array]:
+            value, slope, second = functions.value, functions.slope, functions.second
+            return value(z, y[rows], parameters), slope(z, y[rows], parameters), second(z, y[rows], parameters)
+
+        return find
+
     def mean(self, eta: Array) -> Array:
         """Return the mean at the linear predictor: that of the link."""
         return mean_of(self.link, eta)

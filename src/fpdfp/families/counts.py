@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,18 @@ class Poisson(Family):
         if self.link == "log":
             return Functions(poisson_log_value, poisson_log_slope, poisson_log_weight, poisson_log_weight)
         return compose(self.name, self.link, poisson_half_deviance, poisson_variance, poisson_variance_slope)
+
+    def derivatives(self, y: Array) -> Callable[[slice, Array], tuple[Array, Array, Array]]:
+        if self.link != "log":
+            return super().derivatives(y)
+        constants = xlogy(y, y) - y
+
+        def find(rows: slice, z: Array) -> tuple[Array, Array, Array]:
+            with np.errstate(over="ignore"):
+                mu = np.exp(z)
+            return constants[rows] - y[rows] * z + mu, mu - y[rows], mu
+
+        return find
 
     def variance(self, mu: Array) -> Array:
         return mu

@@ -225,6 +225,7 @@ class Fit:
         self.c = weights[::stride] * (weights.sum() / weights[::stride].sum()) if self.rough else weights
         self.ridge = float(problem.weights.sum()) * self.losses._ridge
         self.feasibility = problem._feasibility
+        self._derivatives = self.losses.distribution.derivatives(self.y) if isinstance(self.losses, GLM) else None
         #: The linear forms of x = 0: offsets, where there are some.
         self.offsets = self.losses._shift(np.zeros(len(y)))[::stride]
         #: Σ_j c_j a_jk² of each coordinate.
@@ -276,13 +277,13 @@ class Fit:
         """Write φ and its weighted derivatives for some rows."""
         from fpdfp._kernels.rows import look_at
 
-        if isinstance(self.losses, GLM):
-            family, (values, slopes, curvatures) = self.losses.distribution, (one[rows] for one in found)
-            given = forms[rows], self.y[rows], family.parameters
-            values[:] = family.functions.value(*given)
-            np.multiply(self.c[rows], family.functions.slope(*given), out=slopes)
-            np.multiply(self.c[rows], family.functions.second(*given), out=curvatures)
+        if self._derivatives is not None:
+            values, slopes, curvatures = (one[rows] for one in found)
+            values[:], slope, second = self._derivatives(rows, forms[rows])
+            np.multiply(self.c[rows], slope, out=slopes)
+            np.multiply(self.c[rows], second, out=curvatures)
             return
+        assert isinstance(self.losses, SingleForm)
         look_at(self.losses.kind, forms[rows], self.y[rows], self.c[rows], *(one[rows] for one in found))
 
     def back(self, point: Point, data: Columns) -> tuple[Array, Point]:

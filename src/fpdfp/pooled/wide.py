@@ -111,7 +111,8 @@ class RowProx:
         if self.fit.data.sparse:
             product: Array = ((self.X * inverse) @ self.X.T).toarray()
             return product
-        return self.X @ (self.X * inverse).T
+        gram: Array = self.X @ (self.X * inverse).T
+        return gram
 
     def set(self, tau: float) -> None:
         """Choose τ."""
@@ -151,7 +152,8 @@ class RowProx:
         assert self.factor is not None
         lower, roots = self.factor
         inside = scipy.linalg.cho_solve((lower, True), roots * rest)
-        return rest - self.G @ (roots * inside)
+        direction: Array = rest - self.G @ (roots * inside)
+        return direction
 
 
 class Wide:

@@ -61,7 +61,7 @@ def find_blocks(problem: Problem) -> Blocks | None:
     """Return the blocks of the penalty, None for a problem of another form."""
     if not (has_rows(problem.losses) and problem.linop.is_identity):
         return None
-    return blocks_of(problem.penalty, problem.losses.n_features)
+    return blocks_of(problem.penalty, problem.linop.size_in)
 
 
 def solve_blocks(problem: Problem, blocks: Blocks, tol: float, x: Array | None) -> Found | None:
@@ -191,9 +191,11 @@ class WorkingSets:
 
     def is_thin(self, chosen: IntArray) -> bool:
         """Whether some blocks are single columns with so few entries that no Hessian of them is made."""
-        if not (self.fit.data.sparse and self.blocks.single):
+        data, count = self.fit.data, len(chosen)
+        # Columns that matter have hardly less than half as many entries as others; to count takes a while.
+        if not (data.sparse and self.blocks.single) or SWEEPS * data.X.nnz >= 2 * count * data.count:
             return False
-        return SWEEPS * int(self.entries[self.blocks.coordinates[chosen]].sum()) < len(chosen) ** 2
+        return SWEEPS * int(self.entries[self.blocks.coordinates[chosen]].sum()) < count**2
 
     @functools.cached_property
     def entries(self) -> IntArray:

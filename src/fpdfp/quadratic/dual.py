@@ -50,8 +50,8 @@ class DualSteps:
         self.u, self.v = self.y.copy(), v.copy()
         self.origin = self.y if origin is None else origin
         self.at_least = 0 if origin is None else 1
-        # Only a server has an origin. Where there may be several clients, the bits of one must not depend on others, and
-        # sums of several steps in one call are taken in another order.
+        # Only a server has an origin. Where there may be several clients, the bits of one must not depend on others,
+        # and sums of several steps in one call are taken in another order.
         alone = origin is not None and len(self.y) == 1 and type(self.y) is np.ndarray
         self.fused = find_scaled(model) if alone and self.y.dtype == v.dtype == np.float64 else None
 
@@ -142,8 +142,9 @@ class ScaledL1(NamedTuple):
 def find_scaled(model: Model) -> ScaledL1 | None:
     """Return g∘B in that form, None where it has another."""
     linop, penalty, factors = model.linop, model.penalty, np.ones(model.shape)
-    if isinstance(linop, Compose) and isinstance(linop.inner, Diagonal):
-        linop, factors = linop.outer, np.asarray(linop.inner.factors, dtype=np.float64)
+    inner = linop.inner if isinstance(linop, Compose) else None
+    if isinstance(linop, Compose) and isinstance(inner, Diagonal):
+        linop, factors = linop.outer, np.asarray(inner.factors, dtype=np.float64)
     if type(linop) is not Matrix or not linop.sparse or type(penalty) is not L1:
         return None
     if not isinstance(penalty.weight, float) or penalty.weight <= 0:
