@@ -164,3 +164,12 @@ def test_bad_classes() -> None:
         Ordinal(np.ones((2, 1)), [0, 2])
     with pytest.raises(ValueError, match="link"):
         Ordinal(np.ones((2, 1)), [0, 1], link="log")  # type: ignore[arg-type]
+
+
+def test_certain_mistakes_do_not_overflow() -> None:
+    # As on features that were not scaled, where a row may have a loss of thousands.
+    losses = Multinomial(np.array([[1e4], [-1e4], [1.0]]), [0, 1, 1], clients=[0, 0, 1])
+    with np.errstate(over="raise"):
+        sums = losses.sums_at(np.full(losses.shape, 1.0), np.arange(2), robust=True)
+    assert sums is not None
+    assert all(np.isfinite(one).all() for one in sums)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import Any, NamedTuple
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.special
 
 import fpdfp
+from fpdfp.bounds import Feasibility
+from fpdfp.errors import AccuracyWarning, DivergenceWarning
 
 
 def steep_logistic(seed: int, penalty: Any, linop: Any = None, **options: Any) -> fpdfp.Problem:
@@ -77,3 +82,262 @@ def test_a_run_without_tol_says_by_how_much_x_violates_constraints() -> None:
     result = fpdfp.solve(problem, fpdfp.FPDFP(), rounds=3)
     assert result.certificate.violation > 0
     assert "violates constraints" in result.message
+
+
+LOSSES = ("squares", "logistic", "softmax")
+PENALTIES = ("none", "l1", "group", "fused", "non-negative", "box", "monotone", "total variation and non-negative")
+
+
+class Case(NamedTuple):
+    """A random problem, and how it is run."""
+
+    loss: str
+    penalty: str
+    spread: float
+    l2: float
+    share: float
+    tol: float
+    seed: int
+
+
+def draw_case(seed: int) -> Case:
+    r = np.random.default_rng([9, seed])
+    loss, penalty = LOSSES[seed % 3], PENALTIES[seed // 3 % 8]
+    if loss == "softmax" and penalty in ("fused", "monotone", "total variation and non-negative"):
+        loss = "logistic"  # those are penalties of a vector
+    spread = float(r.choice([0.0, 1.0, 3.0]))
+    return Case(loss, penalty, spread, float(r.choice([0.0, 1e-3])), float(r.choice([0.4, 1.0])),
+                float(r.choice([1e-2, 1e-3, 1e-5])), seed)  # fmt: skip
+
+
+class Drawn(NamedTuple):
+    """The rows of a case, its penalty's weight, and B as a matrix."""
+
+    X: Any
+    y: Any
+    clients: Any
+    weight: float
+    B: Any
+
+
+def draw_rows(case: Case) -> Drawn:
+    r = np.random.default_rng([7, case.seed])
+    n, d, count = int(r.integers(40, 90)), int(r.integers(4, 9)), int(r.integers(2, 6))
+    clients = np.arange(n) % count
+    plain = r.standard_normal((n, d)) + 0.3 * r.standard_normal((count, d))[clients]
+    forms = plain @ r.standard_normal(d) * 0.5
+    X = plain * 10.0 ** r.uniform(-case.spread, case.spread, d)
+    y = {
+        "squares": forms + 0.3 * r.standard_normal(n),
+        "logistic": np.where(forms + r.logistic(size=n) > 0, 1.0, -1.0),
+        "softmax": (plain @ r.standard_normal((d, 3)) * 0.5 + r.gumbel(size=(n, 3))).argmax(axis=1),
+    }[case.loss]
+    steps = np.eye(d, k=1)[:-1] - np.eye(d)[:-1]
+    B = {"fused": steps, "monotone": steps, "total variation and non-negative": np.vstack([steps, np.eye(d)])}
+    return Drawn(X, y, clients, float(10 ** r.uniform(-2.5, -1)), B.get(case.penalty))
+
+
+def make_problem(case: Case, rows: Drawn) -> fpdfp.Problem:
+    p, d, w = fpdfp.penalties, rows.X.shape[1], rows.weight
+    kinds: dict[str, Any] = {"squares": "LeastSquares", "logistic": "Logistic", "softmax": "Softmax"}
+    losses = getattr(fpdfp.losses, kinds[case.loss])(rows.X, rows.y, rows.clients, l2=case.l2)
+    penalty: Any = {
+        "none": p.Zero(), "l1": p.L1(w), "fused": p.L1(w), "non-negative": p.NonNegative(), "box": p.Box(-w, w),
+        "monotone": p.NonNegative(),
+        "group": p.GroupL12(w, axis=0) if case.loss == "softmax" else p.GroupL12(w, groups=np.arange(d) // 2),
+        "total variation and non-negative": p.Stacked([p.L1(w), p.NonNegative()], shapes=[(d - 1,), (d,)]),
+    }[case.penalty]  # fmt: skip
+    linop = rows.B
+    if case.penalty == "total variation and non-negative":
+        linop = fpdfp.linops.VStack([fpdfp.linops.Difference(d), fpdfp.linops.Identity((d,))])
+    return fpdfp.Problem(losses, penalty, linop)
+
+
+def find_minimum(case: Case, rows: Drawn) -> float | None:
+    """Return the minimum by an interior-point method, in units in which columns have one size; None if it fails."""
+    sizes = np.sqrt(np.square(rows.X).mean(axis=0))
+    X, d, w = rows.X / sizes, rows.X.shape[1], rows.weight
+    u = cp.Variable((3, d) if case.loss == "softmax" else d)
+    x = cp.multiply(np.tile(1.0 / sizes, (3, 1)) if case.loss == "softmax" else 1.0 / sizes, u)
+    if case.loss == "softmax":
+        forms = X @ u.T
+        losses = cp.log_sum_exp(forms, axis=1) - cp.sum(cp.multiply(forms, np.eye(3)[rows.y]), axis=1)
+    elif case.loss == "logistic":
+        losses = cp.logistic(-cp.multiply(rows.y, X @ u))
+    else:
+        losses = cp.square(rows.y - X @ u) / 2
+    counts = np.bincount(rows.clients)
+    value = cp.sum(cp.multiply(1.0 / (counts[rows.clients] * len(counts)), losses)) + case.l2 / 2 * cp.sum_squares(x)
+    limits: list[Any] = []
+    if case.penalty == "l1":
+        value += w * cp.sum(cp.abs(x))
+    if case.penalty == "group":
+        groups = [x[:, j] for j in range(d)] if case.loss == "softmax" else [x[j : j + 2] for j in range(0, d, 2)]
+        value += w * sum(cp.norm(one) for one in groups)
+    if case.penalty in ("fused", "total variation and non-negative"):
+        value += w * cp.sum(cp.abs(rows.B[: d - 1] @ x))
+    if case.penalty in ("non-negative", "total variation and non-negative"):
+        limits.append(u >= 0)
+    if case.penalty == "box":
+        limits += [x >= -w, x <= w]
+    if case.penalty == "monotone":
+        limits.append(rows.B @ x >= 0)
+    problem = cp.Problem(cp.Minimize(value), limits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            problem.solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+        except cp.SolverError:
+            return None
+    return float(problem.value) if problem.status in ("optimal", "optimal_inaccurate") else None
+
+
+def evaluate(case: Case, rows: Drawn, x: Any) -> float:
+    """Return F at x, with g at the nearest point of its domain, from the definitions alone."""
+    forms = rows.X @ x.T
+    losses = {
+        "squares": lambda: 0.5 * np.square(forms - rows.y),
+        "logistic": lambda: np.logaddexp(0.0, -rows.y * forms),
+        "softmax": lambda: scipy.special.logsumexp(forms, axis=1) - forms[np.arange(len(forms)), rows.y],
+    }[case.loss]()
+    clients = [losses[rows.clients == client].mean() for client in np.unique(rows.clients)]
+    value, w, d = np.mean(clients) + case.l2 / 2 * np.square(x).sum(), rows.weight, rows.X.shape[1]
+    if case.penalty == "l1":
+        value += w * np.abs(x).sum()
+    if case.penalty == "group":
+        squares = np.square(x).sum(axis=0) if x.ndim == 2 else np.bincount(np.arange(d) // 2, np.square(x))
+        value += w * np.sqrt(squares).sum()
+    if case.penalty in ("fused", "total variation and non-negative"):
+        value += w * np.abs(np.diff(x)).sum()
+    return float(value)
+
+
+def find_violations(case: Case, rows: Drawn, x: Any) -> Any:
+    """Return the violation of each constraint beside the size of the terms it is a sum of."""
+    if case.penalty == "monotone":
+        return np.maximum(-np.diff(x), 0.0) / (np.abs(x[1:]) + np.abs(x[:-1]) + 1e-300)
+    beyond = {"non-negative": -x, "total variation and non-negative": -x, "box": np.abs(x) - rows.weight}
+    return np.maximum(beyond.get(case.penalty, np.zeros(1)), 0.0)
+
+
+def check_status(seed: int) -> str | None:
+    """Run a random case, compare what it says of its end with the minimum, and return its status."""
+    case = draw_case(seed)
+    rows = draw_rows(case)
+    best = find_minimum(case, rows)
+    if best is None:
+        return None
+    count = int(rows.clients.max()) + 1
+    options: dict[str, Any] = {"clients_per_round": max(1, round(case.share * count))}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccuracyWarning)
+        warnings.simplefilter("ignore", DivergenceWarning)
+        result = fpdfp.solve(make_problem(case, rows), rounds=400, tol=case.tol, seed=seed, **options)
+    objective, violations = evaluate(case, rows, result.x), find_violations(case, rows, result.x)
+    # What rounding, and the other solver, may be wrong by.
+    slack = 1e-6 * abs(best) + 1e-9
+    assert result.objective == pytest.approx(objective, rel=1e-9, abs=1e-12), case
+    if case.penalty != "monotone":
+        assert violations.max() == 0, case
+        assert objective >= best - slack, case
+    if result.certificate.gap is not None:
+        assert objective - best <= result.certificate.gap + slack, case
+    if result.status == "converged":
+        assert objective - best <= case.tol * abs(objective) + slack, case
+        assert objective - best >= -case.tol * abs(objective) - slack, case
+        assert violations.max() <= 10 * case.tol, case
+    assert ("violates constraints" in result.message) == bool(violations.max() > 0), case
+    return result.status
+
+
+def test_every_status_is_true() -> None:
+    statuses = [check_status(seed) for seed in range(24)]
+    assert statuses.count("converged") >= 12
+    assert statuses.count(None) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+def test_every_status_is_true_on_more_problems(part: int) -> None:
+    statuses = [check_status(seed) for seed in range(24 + 24 * part, 48 + 24 * part)]
+    assert statuses.count(None) <= 4
+
+
+def sparse_binary(seed: int = 0, **options: Any) -> fpdfp.Problem:
+    """Sparse binary features, of which few are frequent, as in text and in questionnaires."""
+    r = np.random.default_rng(seed)
+    frequency = np.minimum(0.5, 2.0 * (1.0 + np.arange(60)) ** -1.1)
+    X = (r.random((600, 60)) < frequency).astype(float)
+    truth = 2.0 * r.standard_normal(60) * (r.random(60) < 0.2)
+    y = np.where(X @ truth + r.logistic(size=600) > 1, 1.0, -1.0)
+    return fpdfp.Problem(fpdfp.losses.Logistic(X, y, np.arange(600) % 10, **options), fpdfp.penalties.L1(3e-3))
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-3])
+def test_neither_the_number_of_rounds_nor_evaluations_steer_a_run(l2: float) -> None:
+    problem = sparse_binary(l2=l2)
+    first = fpdfp.solve(problem, rounds=500, tol=1e-4)
+    assert first.status == "converged"
+    assert first.traffic["evaluation"] == (0, 0)
+    for options in ({"rounds": 20_000}, {"rounds": 500, "evaluate_every": 1}, {"rounds": 500, "evaluate_every": 7}):
+        other = fpdfp.solve(problem, tol=1e-4, **options)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(other.x, first.x)
+        assert (other.rounds, other.bits_up, other.bits_down) == (first.rounds, first.bits_up, first.bits_down)
+        assert sum(other.traffic["certificate"]) <= sum(first.traffic["certificate"])  # some values are known by then
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-3])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_looser_tolerance_costs_hardly_more(seed: int, l2: float) -> None:
+    problem = sparse_binary(seed, l2=l2)
+    results = [fpdfp.solve(problem, rounds=2000, tol=tol) for tol in (1e-2, 1e-3, 1e-4, 1e-6)]
+    assert all(result.status == "converged" for result in results)
+    bits = [result.total_up + result.total_down for result in results]
+    for place, sent in enumerate(bits):
+        # A look or a Newton step in vain is not excluded.
+        assert sent <= 1.6 * min(bits[place:])
+
+
+def test_a_certificate_of_a_large_map_costs_no_more_than_the_run() -> None:
+    shape = (40, 40)
+    generator = np.random.default_rng(0)
+    target = generator.standard_normal(1600).reshape(shape)
+    products = 0
+
+    class Counted(fpdfp.linops.Gradient):
+        def apply(self, x: Any) -> Any:
+            nonlocal products
+            products += 1
+            return super().apply(x)
+
+    masks = [(generator.random(shape) < 0.5).astype(float) for _ in range(2)]
+    losses = fpdfp.losses.OperatorLeastSquares(
+        [fpdfp.linops.Diagonal(mask) for mask in masks], [mask * target for mask in masks]
+    )
+    problem = fpdfp.Problem(losses, fpdfp.penalties.GroupL12(0.1, axis=0), Counted(shape))
+    result = fpdfp.solve(problem, fpdfp.PDFP(), rounds=5)
+    before = products
+    assert not result.is_certified
+    assert result.certificate.gap is None  # five products are not enough
+    assert products - before <= 5 * 5
+
+
+def test_steps_find_a_feasible_dual_point_of_a_large_map() -> None:
+    linop = fpdfp.linops.Gradient((40, 40))
+    problem = fpdfp.Problem(
+        fpdfp.losses.OperatorLeastSquares([fpdfp.linops.Identity((40, 40))], [np.zeros((40, 40))]),
+        fpdfp.penalties.GroupL12(0.1, axis=0),
+        linop,
+    )
+    feasibility = Feasibility(problem.model)
+    assert not feasibility.is_quick
+    wanted = linop.adjoint(np.random.default_rng(0).standard_normal(linop.out_shape))
+    w, products = feasibility.solve(wanted)
+    assert 50 < products < 500
+    assert np.abs(linop.adjoint(w) - wanted).max() <= 1e-13
+    w, products = feasibility.solve(wanted, 5)
+    assert products == 5
+    # A constant is no Bᵀw: the steps end, and the rest is left.
+    w, products = feasibility.solve(wanted + 1.0)
+    assert products <= 2000
+    assert np.isfinite(w).all()

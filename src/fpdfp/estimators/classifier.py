@@ -97,7 +97,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         As in :func:`fpdfp.solve`. By default all sites participate in every round, and everything is automatic.
     rounds, tol
         The largest number of rounds, and the relative duality gap at which to stop (the residual if no gap is known);
-        None runs all rounds.
+        None runs all rounds. Predictions have about half the digits of the objective: the test of sample weights in
+        scikit-learn's ``check_estimator`` compares them to 1e-7 and needs ``tol=1e-11``.
     random_state
         The seed of all randomness.
     progress

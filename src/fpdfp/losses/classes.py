@@ -20,6 +20,8 @@ from fpdfp.rng import Draws
 
 #: Of two linear predictors: a number for each row.
 Pairs = Callable[[int, int], Array]
+#: The largest loss of a row in the statistic of Pearson: its exponential, and a sum of those, are finite.
+LARGEST = 600.0
 Link = Literal["logit", "probit"]
 
 
@@ -33,7 +35,7 @@ def class_sums(
     """
     pull = -weights[:, None] * slopes
     # A row's class has the chance exp(−loss): its squared distance from what was expected, by its variance.
-    pearson = float((weights * np.expm1(lost)).sum())
+    pearson = float((weights * np.expm1(np.minimum(lost, LARGEST))).sum())
     numbers = np.array([np.count_nonzero(weights), weights.sum(), 0.0, 2.0 * (weights * lost).sum(), pearson])
     hessian = collect_pairs(lambda a, b: weights * bends(a, b))
     meat = lower_triangle(collect_pairs(lambda a, b: pull[:, a] * pull[:, b])) if robust else np.zeros(0)
