@@ -28,7 +28,7 @@ def missing() -> str | None:
     try:
         import playwright.sync_api  # noqa: F401
     except ImportError:
-        return "needs playwright: pip install 'fpdfp[dev]'"
+        return "needs playwright: pip install playwright"
     return None if _program() else f"needs Chromium: none of {', '.join(NAMES)} is installed"
 
 

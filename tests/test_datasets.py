@@ -537,7 +537,7 @@ def test_damaged_parquet_files_and_repeated_names(tmp_path: Path) -> None:
 def test_parquet_files_need_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     path = write(tmp_path / "rows.parquet", b"PAR1")
-    with pytest.raises(ImportError, match=r"pip install fpdfp\[parquet\]"):
+    with pytest.raises(ImportError, match=r"pip install pyarrow"):
         load(path, target="y")
 
 
