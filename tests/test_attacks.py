@@ -298,7 +298,7 @@ class TestWatching:
         told = []
         for number, weight in enumerate(penalties):
             engine = Desks([desk], {"l2": 1e-3})
-            engine.fit(fpdfp.penalties.L1(weight), rounds=rounds, seed=number)
+            _ = engine.fit(fpdfp.penalties.L1(weight), rounds=rounds, seed=number).certificate  # with all it asks for
             for request, reply in engine.seen:
                 if reply.get("at", {}).get("gradients") is not None:
                     told.append((request["at"]["x"], reply["at"]["gradients"][0]))

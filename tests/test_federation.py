@@ -258,6 +258,7 @@ def test_nothing_can_be_read_on_the_wire(tmp_path: Path, whole: fpdfp.Problem, m
         trial.wait(["north"])
         engine = trial.engine(["north"])
         result = fpdfp.solve(problem_at(engine, whole), rounds=3, engine=engine)
+        assert result.certificate.gap is not None
     data = set(numbers_in(losses[0]._rows.X))  # type: ignore[attr-defined]
     x = set(numbers_in(result.x))
     ours = {number for parcel in sent for number in numbers_in(unpack(parcel))}

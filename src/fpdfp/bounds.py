@@ -85,7 +85,7 @@ class SmoothDuals:
         self.ridge = self._xp.full(losses.shape, max(convexity, ridge))
         #: Without more convexity than a ridge gives, what is left of f has the lower bound of f.
         self._least = total * losses.lower_bound if convexity <= ridge else -np.inf
-        self._gradient = gradient.astype(np.float64) - self.ridge * self._x
+        self._gradient: Array = gradient.astype(np.float64) - self.ridge * self._x
         lipschitz = float((weights * losses.lipschitz()).sum())
         self._lipschitz = lipschitz if np.isfinite(lipschitz) else 0.0
         self._eps = float(np.finfo(losses.dtype).eps)

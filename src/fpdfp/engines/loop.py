@@ -237,8 +237,12 @@ class Loop:
             return None
         ending = self.stopping.check(last=run.round == self.options.rounds)
         self.note(ending)
-        if self.stopping.seen is not None and self.stopping.looked == run.round != run.history.last()["round"]:
-            self.record(*self.stopping.seen)
+        seen = self.stopping.seen
+        if seen is None or self.stopping.looked != run.round or run.history.last()["round"] == run.round:
+            return ending
+        # A Newton step may lead out of the domain of a loss, from where the next round goes back.
+        if math.isfinite(seen[0]) or not isinstance(run.algorithm, TracksObjective):
+            self.record(*seen)
         return ending
 
     def note(self, ending: Ending | None) -> None:
@@ -263,6 +267,7 @@ class Loop:
                 return  # it will be known after the next round
             with np.errstate(all="ignore"):
                 objective, violation = run.problem.evaluate(run.x)
+            run.level = objective
         self.record(objective, violation)
 
     def record(self, objective: float, violation: float) -> None:

@@ -310,6 +310,7 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
             AccuracyWarning,
         )
     certify: Certificate | Callable[[], tuple[Certificate, Traffic]]
+    v: Array | None
     if ending.certified is not None and ending.certificate is not None:
         x, certify = ending.certified.x, ending.certificate
         v, objective, violation = certify.v, certify.objective, certify.violation
@@ -365,8 +366,7 @@ class _Later:
         except RuntimeError as error:  # sites do not answer, refuse, or are not there any more
             certificate = _know_nothing(self.problem, self.x, self.v, error)
             if self.certified is not None:
-                known = {"objective": self.objective, "scale": self.certified.scale, "violation": 0.0}
-                certificate = certificate._replace(**known)
+                certificate = certificate._replace(objective=self.objective, scale=self.certified.scale, violation=0.0)
         if self.certified is not None:
             certificate = self.certified.refine(certificate)
         return certificate, self.meter.traffic.having("upkeep", self.upkeep)

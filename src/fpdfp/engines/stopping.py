@@ -92,7 +92,8 @@ class Stopping:
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
         #: The round of the latest look, and what that has told: the objective, and the violation of constraints.
-        self.looked, self.seen = run.round, None
+        self.looked = run.round
+        self.seen: tuple[float, float] | None = None
         #: Where no bound is known, the bits of rounds from which on a look is paid back.
         self.paid = 0
         self._go_on(run.schedule)

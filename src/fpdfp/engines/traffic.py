@@ -36,7 +36,8 @@ KINDS: dict[str, str] = {
     "the arrays of g and B",
     "evaluation": "x and the clients' values, for the history alone; evaluate_every says how often",
     "certificate": "what tol asks of the clients",
-    "end": "gradients, values and sums at dual points for the certificate of the result",
+    "end": "gradients, values and sums at dual points for the certificate of the result, when that is read; Hessians "
+    "for the names of features that separate outcomes",
     "upkeep": "sent again or not used: lost replies, rounds that were taken back, copies for sites and checkpoints",
 }
 #: How many answers about points a server keeps.

@@ -91,6 +91,9 @@ def find_unseen(problem: Problem, x: Array, v: Array) -> Array:
     """Return directions that g∘B does not see, one a row; with limits on x, of the coordinates that are at none."""
     if problem.penalty.finite or not problem.linop.is_identity:
         return problem._feasibility.kernel.reshape(-1, x.size)
-    kept = problem.penalty.conjugate_prox_derivative(x + v, 1.0)(np.ones_like(x))
+    try:
+        kept = problem.penalty.conjugate_prox_derivative(x + v, 1.0)(np.ones_like(x))
+    except NotImplementedError:  # of a penalty of another package, whose limits are not known
+        return np.zeros((0, x.size))
     free: Array = np.eye(x.size)[kept.ravel() == 0]
     return free
