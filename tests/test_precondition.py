@@ -171,3 +171,33 @@ def test_a_matrix_of_ones_own_is_not_taken_for_a_bound() -> None:
     assert seen[0].step(0) < 0.11
     assert result.certificate.relative_gap is not None
     assert result.certificate.relative_gap < 1e-9
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 4, 9])
+def test_columns_of_very_different_sizes_get_units_first(seed: int) -> None:
+    """With a whitening the first and the fourth of these diverged, and the others took more than 1,500 rounds."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((120, 10)) * 10.0 ** rng.uniform(-6, 6, 10)
+    model = fpdfp.losses.Softmax(X, rng.integers(0, 3, 120), np.arange(120) % 4)
+    slopes = model.gradients(np.zeros(model.shape), np.arange(4)).mean(axis=0)
+    groups = np.tile(np.arange(10), (3, 1))
+    penalty = fpdfp.penalties.GroupL12(0.05 * float(np.abs(slopes).max()), groups=groups)
+    problem = fpdfp.Problem(model, penalty)
+    result = fpdfp.solve(problem, rounds=200, tol=1e-6)
+    assert result.status == "converged"
+    assert isinstance(result.algorithm.coordinates, precondition.Scaling)  # type: ignore[union-attr]
+    # The units are powers of two.
+    assert (np.frexp(result.algorithm.coordinates.numbers)[0] == 0.5).all()  # type: ignore[union-attr]
+
+
+def test_a_group_norm_in_other_units_is_one() -> None:
+    rng = np.random.default_rng(0)
+    y, factors = rng.standard_normal((3, 4)), np.tile([0.5, 2.0, 1.0, 8.0], (3, 1))
+    for penalty in (
+        fpdfp.penalties.GroupL12([1.0, 2.0, 3.0, 4.0], groups=np.tile(np.arange(4), (3, 1))),
+        fpdfp.penalties.GroupL12(0.7, axis=0).bind((3, 4)),
+    ):
+        alike = penalty.rescale(factors)
+        assert alike is not None
+        assert np.isclose(alike.value(y), penalty.value(factors * y), rtol=1e-15)
+        assert penalty.rescale(np.arange(1.0, 13.0).reshape(3, 4)) is None

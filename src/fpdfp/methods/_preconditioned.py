@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +16,9 @@ from fpdfp.linops import Compose, LinOp
 from fpdfp.methods._forms import ServerSolves
 from fpdfp.methods.base import Facts, Method
 from fpdfp.penalties.base import Zero
-from fpdfp.precondition import Preconditioner, QuantizedMoments, exchange
+from fpdfp.precondition import Preconditioner, QuantizedMoments, Scaling, Whitening, exchange
 from fpdfp.precondition.agreement import Agreement, Clients, Wanted, agree
+from fpdfp.precondition.quantized import nearest_powers
 from fpdfp.problem import Model
 from fpdfp.quadratic.banded import Banded
 from fpdfp.quadratic.solve import CHEAP, banded, closed_prox, dense, minimise, needs_inner
@@ -26,6 +28,9 @@ from fpdfp.quadratic.statement import Distance, InnerSolve, Work
 TOLERANCE, FINE_TOLERANCE = 0.1, 0.01
 #: The most dual steps in a round, at first and at all, and on average, where they are chosen automatically.
 DUAL_STEPS, MOST_DUAL_STEPS, MEAN_DUAL_STEPS = 100, 3200, 400
+#: Accelerated dual steps take √κ ln(1/tolerance) steps, κ the ratio of the largest curvature to the least: so much do
+#: the most of a round allow for. In the coordinates of a whitening κ is about that of the features' squares.
+UNEVEN = (MOST_DUAL_STEPS / math.log(1.0 / TOLERANCE)) ** 2
 #: Multiplications that a Newton step of the prox may cost in the coordinates of a preconditioner, in which dual steps
 #: alone can be so far from the prox that a run diverges; and for a penalty of x itself, for which few Newton steps do.
 DEAR, OF_X = 1 << 28, 1 << 30
@@ -126,8 +131,21 @@ class PreconditionedMethod(Method):
             raise ArgumentError("preconditioner", f"must be for x of shape {model.shape}, got one for {there}")
 
     def agree(self, clients: Clients) -> Agreement:
-        """Have clients send what the preconditioner is made of."""
-        return agree(self.preconditioner, clients)
+        """Have clients send what the preconditioner is made of.
+
+        Features of very different sizes get units in powers of two alone, except where the penalty is one of single
+        entries of x: in the coordinates of a whitening the prox of others is as badly conditioned as the features are.
+        """
+        found = agree(self.preconditioner, clients)
+        made, model = found.coordinates, clients.model
+        entries = model.penalty.separable and model.linop.is_identity and len(model.shape) == 1
+        if self.preconditioner != "auto" or not isinstance(made, Whitening) or isinstance(model.penalty, Zero):
+            return found
+        diagonal = made.diagonal
+        if entries or diagonal.max() <= UNEVEN * diagonal.min():
+            return found
+        units = Scaling.coarse(nearest_powers(diagonal), made.rows)
+        return Agreement(units, "units in powers of two, since features differ by far")
 
     def largest_step(self, facts: Facts) -> float:
         return 2.0 / (facts.constants.lipschitz_mean or 1.0)

@@ -87,6 +87,15 @@ class GroupL12(Penalty):
         bound._ndim = len(shape)
         return bound
 
+    def rescale(self, factors: Array) -> GroupL12 | None:
+        """Return the norm of y in units of these factors; None where entries of a group have different ones."""
+        if self.axis is not None:
+            one = np.take(factors, 0, axis=self.axis)
+            same = (factors == np.expand_dims(one, self.axis)).all()
+            return GroupL12(self.weight * one, axis=self.axis).bind(factors.shape) if same else None
+        one = factors.ravel()[self._order][self._starts]
+        return GroupL12(self.weight * one, groups=self.groups) if (factors == one[self.groups]).all() else None
+
     def restrict(self, features: IntArray) -> GroupL12:
         """Return the norm of some entries, for groups that are named."""
         numbers, codes = np.unique(self.groups[features], return_inverse=True)

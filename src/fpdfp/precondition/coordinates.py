@@ -171,6 +171,12 @@ class Whitening(Coded):
         other.smoothness = _checks.real("smoothness", smoothness, positive=True)
         return other
 
+    @property
+    def diagonal(self) -> Array:
+        """The diagonal of H."""
+        squares: Array = (self._root**2).sum(axis=1)
+        return squares
+
     @functools.cached_property
     def _root(self) -> Array:
         triangle = self.announced[0].array.astype(np.float64)

@@ -34,8 +34,16 @@ TINY = 1e-300
 def needs_inner(model: Model) -> bool:
     """Whether the prox of g∘B is no closed form for this model."""
     linop, penalty = model.linop, model.penalty
-    scaled = isinstance(linop, Diagonal) and penalty.separable and bool((linop.factors != 0).all())
-    return not (linop.is_identity or scaled or isinstance(penalty, Zero))
+    if linop.is_identity or isinstance(penalty, Zero):
+        return False
+    if not isinstance(linop, Diagonal) or not (linop.factors != 0).all():
+        return True
+    return not (penalty.separable or has_units(penalty, linop.factors))
+
+
+def has_units(penalty: Penalty, factors: Array) -> bool:
+    """Whether g(su) for factors s is a penalty of u of the same kind."""
+    return bool((factors > 0).all()) and penalty.rescale(factors) is not None
 
 
 def closed_prox(model: Model, y: Array, t: float) -> tuple[Array, Array]:
@@ -45,6 +53,10 @@ def closed_prox(model: Model, y: Array, t: float) -> tuple[Array, Array]:
         return penalty.prox(y, t), penalty.conjugate_prox(y / t, 1.0 / t)
     # With w = Bu each entry has a step of its own.
     scale = linop.beside(y)
+    if not penalty.separable:
+        alike = penalty.rescale(linop.factors)
+        assert alike is not None
+        return alike.prox(y, t), (alike.conjugate_prox(y / t, 1.0 / t) / scale).astype(y.dtype, copy=False)
     u, v = penalty.prox(scale * y, t * scale**2) / scale, penalty.conjugate_prox(y / (t * scale), 1.0 / (t * scale**2))
     return u.astype(y.dtype, copy=False), v.astype(y.dtype, copy=False)
 
