@@ -1,4 +1,4 @@
-"""Small numerical helpers: rounded constants, the momentum of FISTA, relative entropies, bits in words.
+"""Small numerical helpers: one thread for BLAS, rounded constants, the momentum of FISTA, relative entropies, bits.
 
 Constants that come from LAPACK and BLAS differ in their last bits with the number of threads. What is chosen from
 them, such as a step, must not: so they are rounded.
@@ -6,7 +6,11 @@ them, such as a step, must not: so they are rounded.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
+import threading
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -101,3 +105,39 @@ def format_bits(bits: float) -> str:
             return f"{bits:.0f} {unit}" if unit == "bit" else f"{bits:.3g} {unit}"
         bits /= 1000
     raise AssertionError("unreachable")
+
+
+@functools.cache
+def _controller() -> Any:
+    import scipy.linalg  # noqa: F401 - brings a BLAS of its own, which the controller must find
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+class _Limit:
+    """How many contexts there are around what runs now: the first sets the limit, which takes its time."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.set: Any = None
+        self.lock = threading.Lock()
+
+
+_limit = _Limit()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Within this context, BLAS uses one thread."""
+    with _limit.lock:
+        if _limit.depth == 0:
+            _limit.set = _controller().limit(limits=1, user_api="blas")
+        _limit.depth += 1
+    try:
+        yield
+    finally:
+        with _limit.lock:
+            _limit.depth -= 1
+            if _limit.depth == 0:
+                _limit.set.restore_original_limits()

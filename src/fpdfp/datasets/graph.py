@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._blas import one_thread
+from fpdfp._numbers import one_thread
 from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp.datasets.moments import Moments, check_rows

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._blas import one_thread
+from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 

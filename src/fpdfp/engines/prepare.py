@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp import _checks, steps
-from fpdfp._blas import one_thread
-from fpdfp._numbers import round_down, round_up
+from fpdfp._numbers import one_thread, round_down, round_up
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._warn import warn
 from fpdfp.compress import QSGD, Compressor, Full

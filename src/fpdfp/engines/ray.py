@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._blas import one_thread
+from fpdfp._numbers import one_thread
 from fpdfp._typing import IntArray
 from fpdfp.engines import requests
 from fpdfp.engines.job import Job

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fpdfp._array import namespace, to_host
-from fpdfp._blas import one_thread
+from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressor, decode
 from fpdfp.engines import requests

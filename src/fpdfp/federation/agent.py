@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from fpdfp._blas import one_thread
+from fpdfp._numbers import one_thread
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys

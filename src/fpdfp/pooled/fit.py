@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fpdfp._blas import one_thread
+from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound, Search
 from fpdfp.losses.base import EPS, Losses

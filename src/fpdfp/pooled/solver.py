@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._blas import one_thread
+from fpdfp._numbers import one_thread
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.errors import AccuracyWarning, SeparationError

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fpdfp._blas import one_thread
+from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound
 from fpdfp.pooled.fit import CLEAR, START_TOL, TINY, Curvature, Fit, Point, find_start, has_rows

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse
 
 from fpdfp._array import norms
-from fpdfp._blas import one_thread
+from fpdfp._numbers import one_thread
 from fpdfp._typing import Array
 from fpdfp.linops.base import LinOp
 from fpdfp.quadratic.banded import Banded

@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fpdfp._blas import one_thread
+from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.fixed import EXACT, largest_step
 from fpdfp.engines.ask import ask_evaluations, ask_scores
