@@ -15,6 +15,7 @@ were looked at while the choice was made.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import warnings
 from collections.abc import Callable
@@ -215,9 +216,9 @@ def measure_rivals(case: Case) -> dict[float, list[Cost]]:
     return costs
 
 
-def compare(name: str, data: Path) -> list[list[str]]:
-    """Return the rows of a set."""
-    case, rows = SETS[name](data), []
+def compare(name: str, data: Path) -> dict[str, float]:
+    """Print the rows of a set; return their ratios, infinite where the default fails."""
+    case, ratios = SETS[name](data), dict[str, float]()
     rivals = measure_rivals(case)
     for target in TARGETS:
         mine = measure_default(case, target)
@@ -229,10 +230,10 @@ def compare(name: str, data: Path) -> list[list[str]]:
                 row.append("no rival gets there")
                 continue
             ratio = math.inf if mine is None else getattr(mine, what) / getattr(best, what)
+            ratios[f"{name}, {target:g}, {what}"] = ratio
             row.append(f"{ratio:.2f} ({best.name}: {best.rounds:,.0f}, {format_bits(best.bits)})")
         print("| " + " | ".join(row) + " |", flush=True)
-        rows.append(row)
-    return rows
+    return ratios
 
 
 def main() -> None:
@@ -242,11 +243,13 @@ def main() -> None:
     arguments = parser.parse_args()
     header = ["set", "error", "default", "rounds", "bits", "ratio of rounds", "ratio of bits", "ratio of both"]
     print("| " + " | ".join(header) + " |\n" + "| --- " * len(header) + "|", flush=True)
+    ratios = dict[str, float]()
     for name in arguments.sets:
         try:
-            compare(name, arguments.data)
+            ratios |= compare(name, arguments.data)
         except fpdfp.errors.DataSetError as error:
             print(f"    {name} is not there: {error}", flush=True)
+    print(json.dumps({name: one if math.isfinite(one) else None for name, one in ratios.items()}))
 
 
 if __name__ == "__main__":
