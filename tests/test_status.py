@@ -341,3 +341,37 @@ def test_steps_find_a_feasible_dual_point_of_a_large_map() -> None:
     w, products = feasibility.solve(wanted + 1.0)
     assert products <= 2000
     assert np.isfinite(w).all()
+
+
+def small_logistic(penalty: Any) -> fpdfp.Problem:
+    r = np.random.default_rng(0)
+    X = r.standard_normal((120, 8)) * 10.0 ** r.uniform(-1, 1, 8)
+    y = (X @ r.standard_normal(8) / np.abs(X).mean() + r.logistic(size=120) > 0) * 1.0
+    return fpdfp.Problem(fpdfp.losses.Logistic(X, y, np.arange(120) % 5), penalty)
+
+
+@pytest.mark.parametrize("penalty", [fpdfp.penalties.Zero(), fpdfp.penalties.L1(0.01)], ids=repr)
+@pytest.mark.parametrize("options", [{}, {"clients_per_round": 2}], ids=repr)
+def test_evaluations_do_not_change_a_run(penalty: Any, options: dict[str, Any]) -> None:
+    """Without a bound of the gap, looks were paid back sooner where an evaluation had sent values before."""
+    problem = small_logistic(penalty)
+    one, other = (fpdfp.solve(problem, rounds=400, tol=1e-2, evaluate_every=every, **options) for every in (None, 1))
+    assert one.rounds == other.rounds
+    assert one.bits_up == other.bits_up
+    np.testing.assert_array_equal(one.x, other.x)
+
+
+def test_a_certificate_that_is_read_later_is_that_of_the_run() -> None:
+    problem = small_logistic(fpdfp.penalties.L1(0.02))
+    result = fpdfp.solve(problem, rounds=50)
+    result.x[:] = 5.0
+    assert result.certificate.objective == pytest.approx(result.objective)
+
+
+def test_separation_is_not_looked_for_where_derivatives_are_infinite() -> None:
+    from fpdfp.pooled.separating import find_growing
+
+    X = np.array([[1.0, 0.0], [1e3, 1.0], [1.0, -1.0]])
+    losses = fpdfp.losses.GLM(X, np.array([1.0, 2.0, 0.0]), family="poisson")
+    problem = fpdfp.Problem(losses, fpdfp.penalties.Zero())
+    assert find_growing(problem, np.array([1.0, 0.0]), np.zeros(2), np.inf, 1e-6) == []

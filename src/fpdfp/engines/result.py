@@ -322,7 +322,8 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
         objective, violation = row["objective"], row.get("violation", 0.0)
         if x is not found:
             objective, violation = run.problem.evaluate(x)
-        certify = _Later(run, given, x, v, objective, ending.certified)
+        # A copy: the certificate is that of the run, whatever becomes of the result's arrays.
+        certify = _Later(run, given, x.copy(), v.copy(), objective, ending.certified)
     else:
         x, v, certify = _certify(run, ending, problem, features)
         objective, violation = certify.objective, certify.violation

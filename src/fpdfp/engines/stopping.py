@@ -94,7 +94,7 @@ class Stopping:
         #: The round of the latest look, and what that has told: the objective, and the violation of constraints.
         self.looked = run.round
         self.seen: tuple[float, float] | None = None
-        #: Where no bound is known, the bits of rounds from which on a look is paid back.
+        #: Where no bound is known, the bits that clients send in rounds from which on a look is paid back.
         self.paid = 0
         self._go_on(run.schedule)
 
@@ -164,7 +164,7 @@ class Stopping:
     def is_due(self) -> bool:
         """Whether to ask the clients after this round."""
         run = self.run
-        if sum(run.traffic["rounds"]) < self.paid:
+        if run.traffic["rounds"].up < self.paid:
             return False
         # Where nothing is left of the objective, nothing is small beside it, and estimates tell nothing.
         blind = not run.can_predict_gap or run.scale <= self._vanishing
@@ -189,6 +189,7 @@ class Stopping:
         run = self.run
         thorough = last or run.round >= self.next_thorough
         self.next_round = max(run.round + 1, math.ceil(PATIENCE * run.round))
+        before, saved = run.traffic["certificate"].up, run.meter.saved_bits(run.x)
         certified = None
         if last or self._is_promising():
             certified = run.certify(fine=self.tol < FINE, slack=self.tol * run.scale)
@@ -204,15 +205,15 @@ class Stopping:
         elif certified is not None:
             return None
         # Coordinates other than those of x leave zeros at 1e-12, of which a gap near rounding consists.
-        x, before = clean_point(run, run.x, run.v), sum(run.traffic["certificate"])
+        x = clean_point(run, run.x, run.v)
         certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round)
         run.level, self.seen = certificate.objective, (certificate.objective, certificate.violation)
         if certificate.gap is not None:
             self._learn(certificate.gap / certificate.scale)
         elif not isinstance(run.algorithm, TracksObjective):
-            # Nothing says when there will be a bound: looks must not cost more than the rounds.
-            cost = sum(run.traffic["certificate"]) - before
-            self.paid = sum(run.traffic["rounds"]) + cost
+            # Nothing says when there will be a bound: clients must not send more for looks than in rounds. Values
+            # that came with an evaluation count as well, so that evaluations do not bring the next look forward.
+            self.paid = run.traffic["rounds"].up + run.traffic["certificate"].up - before + saved
         if not run.problem.is_nearly_feasible(x, certificate.v, self.tol, certificate.scale):
             return (
                 None

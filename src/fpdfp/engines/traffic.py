@@ -269,6 +269,10 @@ class Meter:
         """Return what the server has kept of what it was told about a point."""
         return self._known.parts(digest([x]))
 
+    def saved_bits(self, x: Array) -> int:
+        """Return the bits that a question about the values at x does not cost, since the server has kept them."""
+        return self.n_clients * plain_bits((), FLOAT) if "values" in self.known(x) else 0
+
     def resume(self, x: Array, known: Iterable[str]) -> None:
         """Go on from x as the run that was interrupted would have, which had kept so much of x."""
         parts = dict.fromkeys(known)

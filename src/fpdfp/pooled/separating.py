@@ -70,6 +70,8 @@ def follow(problem: Problem, x: Array, directions: Array, tol: float) -> Place |
         hessian = problem.hessian(x)
         assert hessian is not None
         slope = problem.gradient(x).ravel().astype(np.float64)
+        if not (np.isfinite(hessian).all() and np.isfinite(slope).all()):
+            return None
         inside = newton_step(-(directions @ slope), directions @ hessian @ directions.T)
         step, value = inside._replace(step=directions.T @ inside.step), problem.objective(x)
         # Where all rows are fitted, steps are rounding.
