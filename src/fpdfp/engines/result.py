@@ -323,7 +323,7 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
         if x is not found:
             objective, violation = run.problem.evaluate(x)
         # A copy: the certificate is that of the run, whatever becomes of the result's arrays.
-        certify = _Later(run, given, x.copy(), v.copy(), objective, ending.certified)
+        certify = _Later(run, given, x.copy(), None if v is None else v.copy(), objective, ending.certified)
     else:
         x, v, certify = _certify(run, ending, problem, features)
         objective, violation = certify.objective, certify.violation
