@@ -340,8 +340,12 @@ def test_the_same_result_with_fewer_bits(ridge: float) -> None:
     assert set(np.flatnonzero(np.abs(best.x) > 1e-8)) <= set(result.features.numbers)
     # Those who look on see one run of the whole problem.
     assert watcher.told == ["started", "finished"]
-    # Rows are those of looks at the gap, with the objective of the point that was certified: x up to its last digits.
+    # Rows of looks at the gap have the objective of the point that was certified: x up to its last digits.
     np.testing.assert_allclose(watcher.objectives, result.history.objective, rtol=1e-6)
+    evaluated = Watcher()
+    watched = fpdfp.solve(problem, callbacks=[evaluated], evaluate_every=1, **given)
+    np.testing.assert_allclose(evaluated.objectives, watched.history.objective, rtol=1e-12)
+    np.testing.assert_array_equal(watched.x, result.x)
     assert (result.history["size"] == 6000).all()
     for column in ("round", "total_up", "total_down", "seconds", "inner_server"):
         assert (np.diff(result.history[column]) >= 0).all()

@@ -116,7 +116,7 @@ def _controller() -> Any:
 
 
 class _Limit:
-    """How many contexts there are around what runs now: the first sets the limit, which takes its time."""
+    """Counts nested contexts: the outermost one sets the limit, which is slow."""
 
     def __init__(self) -> None:
         self.depth = 0

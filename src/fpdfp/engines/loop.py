@@ -29,7 +29,7 @@ log = logging.getLogger("fpdfp.engines")
 BLOW_UP = 1e3
 #: How a run ends that the user stops.
 INTERRUPTED = Ending("interrupted", "stopped by the user; the result so far is kept")
-#: The progress bar moves after so many rounds at the latest.
+#: Rounds between two updates of the progress bar, at most.
 SHOWN = 10
 #: So that zero is at most zero times something.
 TINY = 1e-300

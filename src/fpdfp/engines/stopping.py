@@ -215,11 +215,8 @@ class Stopping:
             # that came with an evaluation count as well, so that evaluations do not bring the next look forward.
             self.paid = run.traffic["rounds"].up + run.traffic["certificate"].up - before + saved
         if not run.problem.is_nearly_feasible(x, certificate.v, self.tol, certificate.scale):
-            return (
-                None
-                if certificate.relative_gap is None
-                else self._rests(certificate.objective, certificate.relative_gap)
-            )
+            gap = certificate.relative_gap
+            return None if gap is None else self._rests(certificate.objective, gap)
         ending = self._judge(certificate)
         if ending is not None and ending.status == "converged" and certificate.gap is not None:
             certified = Certified(certificate.gap, certificate.objective, certificate.scale, x)

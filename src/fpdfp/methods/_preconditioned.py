@@ -28,8 +28,8 @@ from fpdfp.quadratic.statement import Distance, InnerSolve, Work
 TOLERANCE, FINE_TOLERANCE = 0.1, 0.01
 #: The most dual steps in a round, at first and at all, and on average, where they are chosen automatically.
 DUAL_STEPS, MOST_DUAL_STEPS, MEAN_DUAL_STEPS = 100, 3200, 400
-#: Accelerated dual steps take √κ ln(1/tolerance) steps, κ the ratio of the largest curvature to the least: so much do
-#: the most of a round allow for. In the coordinates of a whitening κ is about that of the features' squares.
+#: The largest condition number κ for which the dual steps of one round are enough: they need √κ ln(1/tolerance). In the
+#: coordinates of a whitening, κ is about the ratio of the largest to the smallest mean square of a feature.
 UNEVEN = (MOST_DUAL_STEPS / math.log(1.0 / TOLERANCE)) ** 2
 #: Multiplications that a Newton step of the prox may cost in the coordinates of a preconditioner, in which dual steps
 #: alone can be so far from the prox that a run diverges; and for a penalty of x itself, for which few Newton steps do.
