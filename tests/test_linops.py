@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import aslinearoperator
 
 from fpdfp import linops
+from fpdfp.linops import Compose, Gradient, Identity, VStack
 from fpdfp.linops import base as norm
 from fpdfp.linops.base import squared_norm_bound
+from fpdfp.linops.maps import Filter
 
 
 def dense(linop: linops.LinOp) -> Any:
@@ -126,6 +128,25 @@ def test_bounds_that_cholesky_verifies_hold(spectrum: str, found: float, monkeyp
     lanczos = norm._lanczos
     monkeypatch.setattr(norm, "_lanczos", lambda *given: (found * lanczos(*given)[0], norm.VERIFIED_STEPS))
     assert np.linalg.norm(matrix, 2) ** 2 <= squared_norm_bound(matrix) <= 1.02
+
+
+@pytest.mark.parametrize("shape", [(7,), (1,), (2, 5), (6, 4), (3, 1, 8), (5, 4, 6)])
+def test_maps_of_filtered_images_have_bounds_by_frequency(shape: tuple[int, ...]) -> None:
+    """Against singular values of the dense matrix: the bound holds, and is reached up to the edges of the image."""
+    size, generator = int(np.prod(shape)), np.random.default_rng(0)
+    response = np.fft.rfftn(generator.standard_normal(shape))
+    smooth = Filter(shape, 1.0 / np.sqrt(1.0 + 5.0 * np.abs(response)))
+    for outer in (
+        Gradient(shape),
+        VStack([Gradient(shape), Identity(shape)]),
+        VStack([Identity(shape), Identity(shape)]),
+    ):
+        both = Compose(outer, smooth)
+        dense = both.apply(np.eye(size).reshape(size, *shape)).reshape(size, -1)
+        exact = float(np.linalg.norm(dense, 2)) ** 2
+        assert exact <= both.squared_norm * (1.0 + 1e-12)
+        assert both.squared_norm <= outer.squared_norm * smooth.squared_norm * 1.5
+    assert VStack([Gradient(size), np.ones((1, size))]).periodic is None
 
 
 def test_zero_map() -> None:

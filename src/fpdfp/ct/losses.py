@@ -14,7 +14,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.scans import check_shape, warn_of_projections
-from fpdfp.linops.base import LinOp, largest_eigenvalue_bound, positive_norm_bound
+from fpdfp.linops.base import LinOp, largest_eigenvalue_bound, positive_norm_bound, random_start
 from fpdfp.losses.base import Losses, checked_draws
 from fpdfp.rng import Draws, Purpose, table_size
 
@@ -231,8 +231,9 @@ class ProjectionLosses(Losses):
         def normal(u: Array, views: IntArray) -> Array:
             return factor.adjoint(self._normal(factor.apply(u.astype(self.dtype)), views))
 
+        start = random_start(factor.in_shape, self.xp)
         norms = [
-            largest_eigenvalue_bound(functools.partial(normal, views=views), factor.in_shape, LANCZOS_STEPS, self.xp)
+            largest_eigenvalue_bound(functools.partial(normal, views=views), factor.in_shape, LANCZOS_STEPS, start)
             for views in self._views
         ]
         constants: Array = self._scales * np.array(norms) + self.l2 * factor.squared_norm

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._array import namespace
 from fpdfp._numbers import round_up
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
@@ -45,6 +46,14 @@ class LinOp(abc.ABC):
 
     def _squared_norm(self) -> float:
         return squared_norm_bound(self)
+
+    @property
+    def periodic(self) -> Array | None:
+        """The squared gains of a convolution C with ‖Bx‖ ≤ ‖Cx‖ for all x, where one is known.
+
+        Its edges wrap round, and there is a gain for each frequency of ``rfftn``.
+        """
+        return None
 
     @property
     def is_identity(self) -> bool:
@@ -186,7 +195,7 @@ def _verified_bound(gram: Array) -> float:
     """Return c for which cI − G has a Cholesky factor, at most a fiftieth above the largest eigenvalue of G."""
     from scipy.linalg.lapack import dpotrf
 
-    theta, _ = _lanczos(lambda u: gram @ u, (len(gram),), VERIFIED_STEPS, np)
+    theta, _ = _lanczos(lambda u: gram @ u, (len(gram),), VERIFIED_STEPS, random_start((len(gram),)))
     for slack in SLACKS:
         bound = theta * (1.0 + slack)
         shifted = -gram
@@ -226,14 +235,23 @@ def positive_norm_bound(gram: Callable[[Array], Array], start: Array, steps: int
     return max(bound, 0.0)
 
 
-def largest_eigenvalue_bound(gram: Callable[[Array], Array], shape: Shape, steps: int, xp: Any = np) -> float:
+def random_start(shape: Shape, xp: Any = np) -> Array:
+    """Return a random unit vector, always the same one, in memory or on the GPU."""
+    vector = xp.asarray(np.random.default_rng(20240229).standard_normal(int(np.prod(shape))))
+    vector /= np.linalg.norm(vector)
+    return vector
+
+
+def largest_eigenvalue_bound(
+    gram: Callable[[Array], Array], shape: Shape, steps: int, start: Array | None = None
+) -> float:
     """Bound the largest eigenvalue of a Gram operator, by Lanczos with full reorthogonalisation.
 
-    ``xp`` is the package whose arrays the operator works on: NumPy, or CuPy.
+    ``start`` is :func:`random_start` for the shape, where that is at hand; the operator works on arrays of its kind.
     """
     dimension = int(np.prod(shape))
     steps = min(dimension, steps, max(MIN_STEPS, MEMORY // dimension))
-    theta, taken = _lanczos(gram, shape, steps, xp)
+    theta, taken = _lanczos(gram, shape, steps, random_start(shape) if start is None else start)
     if taken < steps or taken == dimension:
         # The Krylov space is exhausted: a random start has a part in every eigenspace, so θ is exact up to the
         # rounding of the operator, which may compute in float32.
@@ -242,11 +260,9 @@ def largest_eigenvalue_bound(gram: Callable[[Array], Array], shape: Shape, steps
     return theta / (1.0 - epsilon)
 
 
-def _lanczos(gram: Callable[[Array], Array], shape: Shape, steps: int, xp: Any) -> tuple[float, int]:
+def _lanczos(gram: Callable[[Array], Array], shape: Shape, steps: int, vector: Array) -> tuple[float, int]:
     """Return the largest Ritz value and the number of steps taken."""
-    generator = np.random.default_rng(20240229)
-    vector = xp.asarray(generator.standard_normal(int(np.prod(shape))))
-    vector /= np.linalg.norm(vector)
+    xp = namespace(vector)
     basis = xp.empty((steps, vector.size))
     diagonal: list[float] = []
     off: list[float] = []

@@ -16,6 +16,9 @@ from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.linops.base import LinOp
 
+#: What rounding in single precision may add to a squared norm.
+ROUNDING = 1e-6
+
 
 class Identity(LinOp):
     """B = I on arrays of a shape.
@@ -36,6 +39,10 @@ class Identity(LinOp):
 
     def adjoint(self, v: Array) -> Array:
         return v
+
+    @property
+    def periodic(self) -> Array:
+        return np.ones((*self.in_shape[:-1], self.in_shape[-1] // 2 + 1))
 
     def _squared_norm(self) -> float:
         return 1.0
@@ -242,6 +249,14 @@ class Gradient(LinOp):
     def _but_last(self, axis: int) -> Any:
         return (..., slice(None, -1), *[slice(None)] * (len(self.in_shape) - axis - 1))
 
+    @property
+    def periodic(self) -> Array:
+        # With edges that wrap round there are more differences, and |exp(iω) − 1|² = 4 sin²(ω/2).
+        axes = [4.0 * np.sin(np.pi * np.arange(length) / length) ** 2 for length in self.in_shape]
+        axes[-1] = axes[-1][: self.in_shape[-1] // 2 + 1]
+        total: Array = sum(np.ix_(*axes), np.zeros(()))
+        return total
+
     def _squared_norm(self) -> float:
         # BᵀB is a sum of one-dimensional Laplacians that share their eigenvectors: the largest add up.
         return sum(_path_laplacian_norm(length) for length in self.in_shape)
@@ -354,6 +369,11 @@ class VStack(LinOp):
         assert total is not None
         return total
 
+    @property
+    def periodic(self) -> Array | None:
+        parts = [part.periodic for part in self.parts]
+        return None if any(part is None for part in parts) else sum(part for part in parts if part is not None)
+
     def _squared_norm(self) -> float:
         total = sum(part.squared_norm for part in self.parts)
         if sum(not part.is_identity for part in self.parts) <= 1:
@@ -414,6 +434,37 @@ class Wrapped(LinOp):
         return shaped
 
 
+class Filter(LinOp):
+    """Multiplication of the discrete Fourier transform with real, positive gains that are even: symmetric."""
+
+    def __init__(self, shape: Shape, gains: Array) -> None:
+        if gains.shape != (*shape[:-1], shape[-1] // 2 + 1) or not (np.isfinite(gains) & (gains > 0)).all():
+            raise ValueError(f"gains must be positive, one for each frequency of {shape}, got shape {gains.shape}")
+        self.in_shape = self.out_shape = shape
+        self.gains = gains
+        self._gains = Constant(gains)
+
+    def apply(self, x: Array) -> Array:
+        import scipy.fft
+
+        self.batch_of(x, self.in_shape, "x")
+        axes = tuple(range(-len(self.in_shape), 0))
+        xp = namespace(x)
+        fft = scipy.fft if xp is np else xp.fft
+        filtered: Array = fft.irfftn(fft.rfftn(x, axes=axes) * self._gains.like(x), s=self.in_shape, axes=axes)
+        return filtered
+
+    def adjoint(self, v: Array) -> Array:
+        return self.apply(v)
+
+    @property
+    def periodic(self) -> Array:
+        return np.square(self.gains)
+
+    def _squared_norm(self) -> float:
+        return float(self.gains.max()) ** 2 * (1.0 + ROUNDING)
+
+
 class Compose(LinOp):
     """B S: first S, then B.
 
@@ -441,6 +492,10 @@ class Compose(LinOp):
     def _squared_norm(self) -> float:
         if self.outer.is_identity:
             return self.inner.squared_norm
+        outer = self.outer.periodic
+        if isinstance(self.inner, Filter) and outer is not None:
+            # ‖BSx‖ ≤ ‖CSx‖ for a convolution C, and CS multiplies frequencies.
+            return float((outer * self.inner.periodic).max()) * (1.0 + ROUNDING)
         # The product of the bounds always holds; a direct estimate is tighter.
         return min(super()._squared_norm(), self.outer.squared_norm * self.inner.squared_norm)
 

@@ -132,7 +132,8 @@ def shrink_within(sizes: Array, bounds: Any) -> float:
     """
     xp = namespace(sizes)
     beyond = sizes > bounds
-    return float(xp.where(beyond, bounds / xp.where(beyond, sizes, 1.0), 1.0).min(initial=1.0))
+    shares = xp.where(beyond, bounds / xp.where(beyond, sizes, 1.0), 1.0)
+    return float(shares.min()) if shares.size else 1.0
 
 
 class Zero(Penalty):

@@ -14,6 +14,7 @@ from fpdfp._array import Constant, namespace
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import QSGD, Natural
 from fpdfp.linops import Diagonal, EachRow, LinOp, Matrix
+from fpdfp.linops.maps import Filter
 from fpdfp.precondition.base import Announced, Coded, Preconditioner, side
 
 #: What rounding of the announced directions leaves of a steep one is at most this part of the level ρ.
@@ -345,33 +346,6 @@ class LowRank(Coded):
         part = self._basis[features]
         metric: Array = np.eye(len(part)) + (part * (self.announced[1].array.astype(np.float64) - 1.0)) @ part.T
         return metric
-
-
-class Filter(LinOp):
-    """Multiplication of the discrete Fourier transform with real, positive gains that are even: symmetric."""
-
-    def __init__(self, shape: Shape, gains: Array) -> None:
-        if gains.shape != (*shape[:-1], shape[-1] // 2 + 1) or not (np.isfinite(gains) & (gains > 0)).all():
-            raise ValueError(f"gains must be positive, one for each frequency of {shape}, got shape {gains.shape}")
-        self.in_shape = self.out_shape = shape
-        self.gains = gains
-        self._gains = Constant(gains)
-
-    def apply(self, x: Array) -> Array:
-        import scipy.fft
-
-        self.batch_of(x, self.in_shape, "x")
-        axes = tuple(range(-len(self.in_shape), 0))
-        xp = namespace(x)
-        fft = scipy.fft if xp is np else xp.fft
-        filtered: Array = fft.irfftn(fft.rfftn(x, axes=axes) * self._gains.like(x), s=self.in_shape, axes=axes)
-        return filtered
-
-    def adjoint(self, v: Array) -> Array:
-        return self.apply(v)
-
-    def _squared_norm(self) -> float:
-        return float(self.gains.max()) ** 2 * (1.0 + 1e-6)
 
 
 class Fourier(Preconditioner):
