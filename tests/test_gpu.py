@@ -102,6 +102,22 @@ def check_counts_for_every_code() -> None:
             )
 
 
+def check_digests() -> None:
+    """Every changed bit, moved entry and other length gives another digest."""
+    import cupy
+
+    from fpdfp._cuda.digest import digest
+
+    for dtype in (np.float32, np.float64):
+        x = data((70_000,), dtype, "dense")[0]
+        arrays = [x, x[:-1], np.roll(x, 1), np.where(np.arange(len(x)) == 69_999, np.nextafter(x, dtype(9)), x), -x]
+        found = {digest(cupy.asarray(one)) for one in arrays}
+        assert len(found) == len(arrays)
+        assert digest(cupy.asarray(x).reshape(100, 700)[:, ::2]) == digest(
+            cupy.asarray(x.reshape(100, 700)[:, ::2].copy())
+        )
+
+
 def check_everything() -> int:
     count = 0
     for shape, dtype, kind in itertools.product(
@@ -112,7 +128,8 @@ def check_everything() -> int:
         count += 1
     check_bad_numbers_are_refused()
     check_counts_for_every_code()
-    return count + 2
+    check_digests()
+    return count + 3
 
 
 def test_the_gpu_does_as_the_processor_does() -> None:

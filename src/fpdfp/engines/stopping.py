@@ -207,10 +207,14 @@ class Stopping:
         # Coordinates other than those of x leave zeros at 1e-12, of which a gap near rounding consists.
         x = clean_point(run, run.x, run.v)
         certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round)
+        tracks = isinstance(run.algorithm, TracksObjective)
+        if certificate.gap is None and not tracks and self._is_stationary(certificate):
+            # A run that would end without a bound looks for one, whatever it takes.
+            certificate = run.problem.certificate(x, run.v, thorough=False)
         run.level, self.seen = certificate.objective, (certificate.objective, certificate.violation)
         if certificate.gap is not None:
             self._learn(certificate.gap / certificate.scale)
-        elif not isinstance(run.algorithm, TracksObjective):
+        elif not tracks:
             # Nothing says when there will be a bound: clients must not send more for looks than in rounds. Values
             # that came with an evaluation count as well, so that evaluations do not bring the next look forward.
             self.paid = run.traffic["rounds"].up + run.traffic["certificate"].up - before + saved

@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from fpdfp._array import to_host
+from fpdfp._array import namespace
 from fpdfp._numbers import format_bits
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressed, Compressor, Full
@@ -138,10 +138,15 @@ class Traffic(Mapping[str, Bits]):
 
 
 def digest(arrays: Any) -> bytes:
-    """Eight bytes that tell points or memories apart, to the last bit."""
+    """Eight bytes that tell points or memories apart, to the last bit; those of a GPU are told apart there."""
     summary = hashlib.blake2b(digest_size=8)
     for array in arrays:
-        summary.update(np.ascontiguousarray(to_host(array)).tobytes())
+        if namespace(array) is np:
+            summary.update(np.ascontiguousarray(array).tobytes())
+        else:
+            from fpdfp._cuda.digest import digest as digest_there
+
+            summary.update(digest_there(array))
     return summary.digest()
 
 

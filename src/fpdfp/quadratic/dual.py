@@ -171,8 +171,13 @@ def take_step(
         return _one_pass(kind, model, half, v, gamma, sigma, wants_x=wants_x)
     if _is_sparse_l1(model, half, v):
         return _sparse_pass(model, half, v, gamma, sigma, wants_x=wants_x)
-    image = model.linop.apply(half - gamma * model.linop.adjoint(v))
-    new_v = model.penalty.conjugate_prox(sigma * image + v, sigma)
+    x = half - gamma * model.linop.adjoint(v)
+    outer = model._replace(linop=model.linop.outer) if isinstance(model.linop, Compose) else model
+    kind = None if outer is model else _fused(outer, half, v)
+    if kind is None:
+        new_v = model.penalty.conjugate_prox(sigma * model.linop.apply(x) + v, sigma)
+    else:  # with B = ∇S this is the v⁺ of ∇ at the point Sx
+        new_v = _one_pass(kind, outer, model.linop.inner.apply(x), v, 0.0, sigma, wants_x=False)[1]
     return half - gamma * model.linop.adjoint(new_v) if wants_x else half, new_v
 
 
