@@ -185,7 +185,9 @@ class Feasibility:
 
     def _iterate(self, r: Array, products: int) -> tuple[Array, int]:
         """Return w after steps of Craig's method: conjugate gradients for BᵀBu = r, of which w = Bu is kept alone."""
-        linop, done = self.linop, 0
+        linop, done, kernel = self.linop, 0, self.kernel.reshape(len(self.kernel), -1)
+        # What no Bᵀw has is left alone: conjugate gradients would follow it without end.
+        r = r - (kernel.T @ (kernel @ r.ravel())).reshape(r.shape)
         best = w = self.xp.zeros(linop.out_shape)
         rest, least, rounding = r, np.inf, float(np.vdot(r, r)) * (LEFT / 4 * EPS) ** 2
         while rounding < float(np.vdot(rest, rest)) < 0.25 * least:  # again for what rounding has left, while it helps
