@@ -185,7 +185,7 @@ class Feasibility:
 
     def _iterate(self, r: Array, products: int) -> tuple[Array, int]:
         """Return w after steps of Craig's method: conjugate gradients for BᵀBu = r, of which w = Bu is kept alone."""
-        linop, done, kernel = self.linop, 0, self.kernel.reshape(len(self.kernel), -1)
+        linop, done, kernel = self.linop, 0, self.kernel.reshape(len(self.kernel), r.size)
         # What no Bᵀw has is left alone: conjugate gradients would follow it without end.
         r = r - (kernel.T @ (kernel @ r.ravel())).reshape(r.shape)
         best = w = self.xp.zeros(linop.out_shape)
