@@ -12,6 +12,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.question import Question
 from fpdfp.compress import Compressor
 from fpdfp.engines.collector import Check, Collector, Totals
 from fpdfp.engines.job import Job, Place
@@ -34,7 +35,6 @@ from fpdfp.errors import ArgumentTypeError, MessageError
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm
 from fpdfp.precondition import Preconditioner
-from fpdfp.precondition.agreement import Exchange
 from fpdfp.problem import Problem
 
 if TYPE_CHECKING:
@@ -192,16 +192,16 @@ class RemoteEngine(Transport):
 
     # What is asked before the rounds, and between them.
 
-    def gather(self, problem: Problem, question: Exchange, clients: IntArray, seed: int) -> tuple[Any, int]:
+    def gather(self, problem: Problem, question: Question, clients: IntArray, seed: int) -> tuple[Any, int]:
         """Return what some clients send once, before the first round, as the server decodes it, and its bits."""
         own = [among(clients, numbers) for numbers in self.numbers]
         features = getattr(problem.losses, "features", b"")
         asked = {
-            site: Request(gather=GatherRequest(question, place, own[site]), features=features)  # type: ignore[arg-type]
+            site: Request(gather=GatherRequest(question, place, own[site]), features=features)
             for site, place in enumerate(self.places(problem, seed))
             if len(own[site])
         }
-        messages = question.messages(problem.model)
+        messages = question.messages(problem.model.shape)
         found: dict[int, Decoded] = {}
 
         def check(site: int, reply: Reply) -> None:

@@ -10,24 +10,16 @@ from typing import Any, Literal
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.cohorts.question import Question
+from fpdfp.cohorts.validation import validate
 from fpdfp.compress.base import DTYPES
 from fpdfp.compress.wire import DEFAULT_LIMIT
-from fpdfp.engines.dual_sums import DualSums
-from fpdfp.engines.evaluations import Evaluations
-from fpdfp.engines.held_scores import HeldScores
-from fpdfp.engines.hints import fit
-from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Job, Place
-from fpdfp.engines.local_models import LocalModels
-from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form
-from fpdfp.methods.newton import NewtonExchange
-from fpdfp.precondition import Preconditioner, QuantizedMoments
+from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
-from fpdfp.precondition.partial import Sketch
 from fpdfp.rng import MAX_ROUNDS
 
 #: What a site may claim at most: the samples of a client, any number, and the steps of inner solves.
@@ -45,20 +37,7 @@ class FactsRequest:
 class GatherRequest:
     """What some clients send once, before the first round."""
 
-    exchange: (
-        Exact
-        | QuantizedMoments
-        | Sketch
-        | FeatureBounds
-        | NewtonExchange
-        | LocalModels
-        | Informations
-        | Overdispersions
-        | Evaluations
-        | DualSums
-        | HeldScores
-        | Slopes
-    )
+    question: Question
     place: Place
     clients: IntArray
 
@@ -191,7 +170,7 @@ class Request:
     @classmethod
     def read(cls, given: Any) -> Request:
         """Return the request of a dictionary; raise MessageError for anything that cannot be one."""
-        made: Request = fit(given, cls, "a request")
+        made: Request = validate(given, cls, "a request")
         return made
 
     @property
@@ -339,7 +318,7 @@ class Reply:
     @classmethod
     def read(cls, given: Any) -> Reply:
         """Return the reply of a dictionary; raise MessageError for anything that cannot be one."""
-        made: Reply = fit(given, cls, "a reply")
+        made: Reply = validate(given, cls, "a reply")
         return made
 
     def part(self, name: str) -> Any:

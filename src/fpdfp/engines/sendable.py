@@ -12,25 +12,17 @@ import numpy as np
 
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.engines.dual_sums import DualSums
-from fpdfp.engines.evaluations import Evaluations
-from fpdfp.engines.held_scores import HeldScores
-from fpdfp.engines.hints import constructor_hints
-from fpdfp.engines.informations import Informations
+from fpdfp.cohorts.question import Question, questions
+from fpdfp.cohorts.validation import constructor_hints
 from fpdfp.engines.job import Job, Place
-from fpdfp.engines.local_models import LocalModels
-from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.engines.traffic import payload
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm, Method
-from fpdfp.methods.newton import NewtonExchange
 from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.coordinates import Filter
-from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
-from fpdfp.precondition.partial import Sketch
 from fpdfp.problem import Model
 
 
@@ -134,10 +126,7 @@ def registry() -> dict[type, Sendable]:
         steps.Constant, steps.Decreasing, steps.Theorem2, steps.Automatic,
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
-        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
-        Sketch, NewtonExchange, LocalModels, Informations, Overdispersions, Evaluations, DualSums,
-        HeldScores,
-        Folds, Announced, Place, Job,
+        methods.InnerSolve, *methods_and_algorithms(), *questions().values(), Folds, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | penalties_and_maps() | {
         Filter: Sendable(Filter, {"shape": Shape, "gains": Array}, lambda S: {"shape": S.in_shape, "gains": S.gains}),
@@ -188,9 +177,11 @@ def classes() -> dict[str, type]:
 
 
 def name_of(kind: type) -> str:
-    """Return the name of a class in a tree: that of its part of the package, and its own.
+    """Return the name of a class in a tree: that of its part of the package, and its own; or that of a question.
 
     >>> name_of(penalties.L1)
     'penalties.L1'
     """
+    if issubclass(kind, Question):
+        return f"question.{kind.name}"
     return f"{kind.__module__.split('.')[1]}.{kind.__qualname__}"

@@ -21,6 +21,7 @@ import numpy as np
 from fpdfp._array import namespace, to_host
 from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.cohorts.question import Offer
 from fpdfp.compress import Compressor, decode
 from fpdfp.engines import requests
 from fpdfp.engines.checkpoint import probe
@@ -53,14 +54,13 @@ from fpdfp.engines.run import QUANTIZE
 from fpdfp.engines.traffic import FULL, Downlink, digest
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
-from fpdfp.linops import Identity, LinOp
+from fpdfp.linops import LinOp
 from fpdfp.losses.base import Losses
 from fpdfp.losses.linear import LinearModel
 from fpdfp.methods.base import Certifying
-from fpdfp.penalties.base import Zero
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.base import Announced
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws, Purpose
 
 if TYPE_CHECKING:
@@ -239,11 +239,10 @@ class Site:
         """What a method asks of some clients once."""
         self._check_place(ask.place)
         own = self._own(ask.clients, ask.place)
-        # Without g and B, which sites are told once the rounds begin.
-        shape = self.losses.shape
-        model = Model(Zero().bind(shape), Identity(shape), shape, self.losses.dtype, self.losses.device)
-        sent = ask.exchange.gather(model, self._local(own, place=ask.place))
-        messages = ask.exchange.messages(model)
+        local = self._local(own, place=ask.place)
+        offered: Any = Offer(self.losses, ask.question.reveals.uses)
+        sent = ask.question.answer(local._replace(losses=offered))
+        messages = ask.question.messages(self.losses.shape)
         if not messages:
             return GatherReply(list(sent._fields), [to_host(array) for array in sent])
         draws = Draws(ask.place.seed, 0, ask.place.numbers[own])

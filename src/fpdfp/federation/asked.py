@@ -74,7 +74,7 @@ def describe(asked: dict[str, Any]) -> str:
             detail = f" ({', '.join(str(one)[:16] for one in given['parts'][:2])})"
         elif part == "duals":
             detail = f" ({str(given.get('part'))[:16]})"
-        elif part == "gather" and (many := describe_many(given.get("exchange"))):
+        elif part == "gather" and (many := describe_many(given.get("question"))):
             said.append(many)
             continue
         said.append(WORDS[part] + detail)
@@ -84,10 +84,10 @@ def describe(asked: dict[str, Any]) -> str:
 def describe_many(tree: Any) -> str:
     """Say what a question about many points asks for; nothing of another."""
     kind = str(tree.get("class")) if isinstance(tree, dict) else ""
-    asked = tree.get("fields") if kind.endswith(("Evaluations", "DualSums", "HeldScores")) else None
+    asked = tree.get("fields") if kind.endswith((".evaluations", ".dual_sums", ".held_scores")) else None
     if not isinstance(asked, dict):
         return ""
-    if kind.endswith("HeldScores"):
+    if kind.endswith(".held_scores"):
         about = asked.get("about")
         held = about.get("fields", {}).get("held") if isinstance(about, dict) else None
         count = held.size if isinstance(held, np.ndarray) else "some"
@@ -97,7 +97,7 @@ def describe_many(tree: Any) -> str:
         return ""
     without = int((held >= 0).sum())
     rows = f", at {without} of them without a fold of the rows" if without and folds is not None else ""
-    if kind.endswith("DualSums"):
+    if kind.endswith(".dual_sums"):
         return f"sums for error bounds at {held.size} points{rows}"
     return f"losses and gradients at {held.size} points{rows}; {curved.size} Hessians"
 

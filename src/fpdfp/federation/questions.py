@@ -1,7 +1,7 @@
 """What an analyst may ask about the tables of sites before and for a model, and what sites answer.
 
-Questions and answers are dataclasses whose fields are checked (:mod:`fpdfp.engines.hints`), and trees of numbers, texts
-and arrays on their way: :func:`write` and :func:`read_question`, :func:`write_answer` and :func:`read_answer`.
+Questions and answers are dataclasses whose fields are checked (:mod:`fpdfp.cohorts.validation`), and trees of numbers,
+texts and arrays on their way: :func:`write` and :func:`read_question`, :func:`write_answer` and :func:`read_answer`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.validation import validate
 from fpdfp.datasets import Moments
-from fpdfp.engines.hints import fit
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
@@ -424,7 +424,7 @@ def read_question(tree: dict[str, Any]) -> Question:
     kind = tree.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise MessageError(f"kind must be one of {', '.join(KINDS)}, got {kind!a}")
-    made: Question = fit(tree.get("question"), KINDS[kind][0], f"a question for {kind}")
+    made: Question = validate(tree.get("question"), KINDS[kind][0], f"a question for {kind}")
     return made
 
 
@@ -437,7 +437,7 @@ def write_answer(answer: Answer) -> dict[str, Any]:
 def read_answer(question: Question, tree: Any) -> Answer:
     """Return the answer to a question; raise MessageError for what is none."""
     try:
-        made: Answer = fit(tree, KINDS[kind_of(question)][1], "an answer")
+        made: Answer = validate(tree, KINDS[kind_of(question)][1], "an answer")
     except ArgumentError as error:
         raise MessageError(f"an answer: {error}") from None
     _check_survival(question, made)
@@ -484,5 +484,5 @@ def _check_survival(question: Question, made: Answer) -> None:
 
 def read_spec(tree: Any) -> ModelSpec:
     """Return the specification of a model; raise MessageError for what is none."""
-    made: ModelSpec = fit(tree, ModelSpec, "a model")
+    made: ModelSpec = validate(tree, ModelSpec, "a model")
     return made

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from fpdfp._typing import Array
-from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.requests import Request
@@ -15,8 +14,6 @@ from fpdfp.federation.asked import columns_of
 from fpdfp.federation.designs import check_columns
 from fpdfp.federation.exposure import Watched
 from fpdfp.federation.policy import Policy, RefusedError, matches
-from fpdfp.precondition import QuantizedMoments
-from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
 
 
 def check_names(tree: Any, policy: Policy) -> None:
@@ -110,10 +107,10 @@ def check_request(site: Site, request: Request, policy: Policy) -> None:
             raise RefusedError(f"this site does not answer what solvers ask under {part!a}")
     rows, features = int(site.whole.sizes.min()), int(site.whole.shape[-1])
     if request.gather is not None:
-        if tells_moments(request.gather.exchange):
-            many = isinstance(request.gather.exchange, Evaluations)
+        if request.gather.question.tells_pairs:
+            many = isinstance(request.gather.question, Evaluations)
             check_moments(rows, math.prod(site.whole.shape) if many else features, policy)
-        if (about := many_points(request.gather.exchange)) is not None:
+        if (about := many_points(request.gather.question)) is not None:
             check_divisions(site, about, policy)
     if request.duals is not None and request.duals.part == "hessian":
         check_moments(rows, features, policy)
@@ -149,16 +146,3 @@ def many_points(exchange: Any) -> Evaluations | None:
     return (
         exchange.about if isinstance(exchange, HeldScores) else exchange if isinstance(exchange, Evaluations) else None
     )
-
-
-def tells_moments(exchange: Any) -> bool:
-    """Whether what is sent once tells products of pairs of features."""
-    if isinstance(exchange, DualSums):
-        return True  # gradients at dual points are products of Hessians with directions
-    if isinstance(exchange, Evaluations | HeldScores):
-        return isinstance(exchange, Evaluations) and bool(len(exchange.curved))
-    if isinstance(exchange, Exact):
-        return exchange.kind not in ("diagonal", "fourier")
-    if isinstance(exchange, QuantizedMoments):
-        return exchange != QuantizedMoments(0)
-    return not isinstance(exchange, FeatureBounds | Slopes)
