@@ -215,7 +215,7 @@ class Offer:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        return type(self.__data)
+        return self.__data.__class__
 
     def __repr__(self) -> str:
         return f"the data of a site, for {', '.join(sorted(self.__uses)) or 'nothing'}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from fpdfp._array import namespace, to_host
 from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts.question import Offer
+from fpdfp.cohorts.question import Offer, Question
 from fpdfp.compress import Compressor, decode
 from fpdfp.engines import requests
 from fpdfp.engines.checkpoint import probe
@@ -94,11 +94,14 @@ class Site:
     ----------
     losses
         Their losses.
+    offer
+        What hands the losses to questions; by default with the operations that these declare.
     """
 
-    def __init__(self, losses: Losses) -> None:
+    def __init__(self, losses: Losses, offer: Callable[[Question, Losses], Any] | None = None) -> None:
         if not isinstance(losses, Losses):
             raise TypeError(f"load must return one of fpdfp.losses, got {type(losses).__name__}")
+        self.offer = offer or (lambda question, data: Offer(data, question.reveals.uses))
         #: The losses as functions of all features, of some of them (with their digest), and those a request is about.
         self.whole, self.losses = losses, losses
         self.some: tuple[bytes, IntArray, Losses] | None = None
@@ -240,7 +243,7 @@ class Site:
         self._check_place(ask.place)
         own = self._own(ask.clients, ask.place)
         local = self._local(own, place=ask.place)
-        offered: Any = Offer(self.losses, ask.question.reveals.uses)
+        offered: Any = self.offer(ask.question, self.losses)
         sent = ask.question.answer(local._replace(losses=offered))
         messages = ask.question.messages(self.losses.shape)
         if not messages:
