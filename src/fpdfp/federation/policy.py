@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self
 
 from fpdfp import _checks
 from fpdfp._settings import Document, Table, suggest
-from fpdfp.engines.requests import PARTS
 from fpdfp.errors import ArgumentError, ArgumentTypeError, Refusal
 
 KINDS = (
@@ -29,6 +28,8 @@ IDENTIFIERS = (
 )  # fmt: skip
 
 
+#: What solvers may ask: these questions by their names, and all others under "gather".
+PARTS = ("facts", "gather", "constants", "at", "duals", "answers", "memory", "update")
 RefusedError = Refusal
 
 
