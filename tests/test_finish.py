@@ -111,7 +111,7 @@ def test_sites_take_the_same_step_and_count_the_same() -> None:
     assert result.rounds == whole.rounds
     assert result.traffic == whole.traffic
     assert result.certificate.gap == pytest.approx(whole.certificate.gap, rel=1e-6)
-    assert any("gather" in request and "question.local_models" in str(request) for request in engine.requests)
+    assert any("local_models" in request for request in engine.requests)
 
 
 def test_resuming_gives_the_same_end(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import pytest
 
 import fpdfp
 from fpdfp.compress import decode
-from fpdfp.engines import requests, spec
+from fpdfp.engines import spec
 from fpdfp.engines.checkpoint import probe
-from fpdfp.engines.job import Place
+from fpdfp.engines.losses import At, Constants, Facts
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.requests import AtRequest, ConstantsRequest, FactsRequest, GatherRequest, Request
+from fpdfp.engines.requests import Request
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
 from fpdfp.federation.policy import Policy
@@ -93,11 +93,11 @@ def desks(tmp_path: Path) -> Iterator[Callable[[Policy], Ask]]:
         desk.close()
 
 
-def ask(desk: Desk, about: Any, request: Request | None = None) -> Any:
+def ask(desk: Desk, about: Any, request: Any = None) -> Any:
     """Ask a desk a question, or something of a model; return what it tells, or raise what it refuses."""
     asked: dict[str, Any] = {"run": "run", "sequence": 1}
     if isinstance(about, ModelSpec):
-        tree = requests.write(request, spec.dump)
+        tree = request.write(spec.dump)
         asked |= {"kind": "request", "model": about.digest, "spec": questions.dump(about), "request": tree}
     else:
         asked |= questions.write(about)
@@ -110,16 +110,11 @@ def ask(desk: Desk, about: Any, request: Request | None = None) -> Any:
 
 def gradient(ask: Ask, about: ModelSpec, x: Any = None) -> Any:
     point = np.zeros(len(about.ridge)) if x is None else np.asarray(x, dtype=np.float64)
-    return ask(about, Request(at=AtRequest(point, ["gradients"])))["at"]["gradients"][0]
-
-
-def gather(ask: Ask, about: ModelSpec, exchange: Any) -> Any:
-    place = Place(np.array([0]), None, 1.0, 0)
-    return ask(about, Request(gather=GatherRequest(exchange, place, np.array([0]))))["gather"]["arrays"]
+    return ask(about, Request((At(point, ["gradients"]),)))["at"]["gradients"][0]
 
 
 def facts(ask: Ask, about: ModelSpec) -> Any:
-    return ask(about, Request(facts=FactsRequest()))["facts"]
+    return ask(about, Request((Facts(),)))["facts"]
 
 
 def row_of(numbers: Any) -> Any:
@@ -266,7 +261,7 @@ def test_constants_along_a_direction_are_second_moments(desks: Any) -> None:
 
     def attack(ask: Ask) -> Any:
         factor = fpdfp.linops.Matrix(np.outer([1.0, 0, 0], [1.0, 0, 0]))
-        return ask(about, Request(constants=ConstantsRequest(factor)))["constants"]["constants"][0] * 4
+        return ask(about, Request((Constants(factor),)))["constants"]["constants"][0] * 4
 
     assert attack(desks(Policy.allowing_everything())) == pytest.approx(np.square(ROWS[:, 0]).mean(), rel=1e-6)
     with pytest.raises(Refusal, match="second moments"):

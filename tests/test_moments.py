@@ -281,7 +281,7 @@ def test_sites_elsewhere_give_the_same_bits(name: str, seed: int) -> None:
     np.testing.assert_array_equal(here.x, away.x)
     assert (here.bits_once_up, here.bits_once_down) == (away.bits_once_up, away.bits_once_down)
     assert (here.bits_up, here.bits_down) == (away.bits_up, away.bits_down)
-    asked = [len(request["gather"]["clients"]) for request in crew.requests if "gather" in request]
+    asked = [len(request["clients"]) for request in crew.requests if "clients" in request]
     assert sum(asked) == (3 if name == "crude" else 8)
 
 

@@ -16,7 +16,9 @@ from sklearn.datasets import load_breast_cancer
 
 import fpdfp
 from fpdfp._settings import SettingsError
-from fpdfp.engines.requests import AtRequest, MemoryRequest, Request
+from fpdfp.engines.losses import At
+from fpdfp.engines.requests import Request
+from fpdfp.engines.rounds import Memory
 from fpdfp.errors import ArgumentError, Refusal
 from fpdfp.federation import audit, outbox
 from fpdfp.federation.guard import TOO_FEW, check_columns, check_model, effective, leverages, uncommon
@@ -24,7 +26,7 @@ from fpdfp.federation.policy import Policy, template
 from fpdfp.federation.request_guard import OUTBOX, STOPPED
 from tests.desks import ANALYST, Desks, ask, close_all, gradient, guarded, make_desk
 
-ZERO = Request(at=AtRequest(np.zeros(4), ["values"]))
+ZERO = Request((At(np.zeros(4), ["values"]),))
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +144,7 @@ class TestDesk:
     def test_memory_is_not_told(self, tmp_path: Path) -> None:
         none = np.zeros(0, dtype=np.int64)
         with pytest.raises(Refusal, match="'memory'"):
-            ask(make_desk(*rows(), tmp_path), Request(memory=MemoryRequest(none, none, [])))
+            ask(make_desk(*rows(), tmp_path), Request((Memory(none, none, []),)))
 
     def test_what_goes_wrong_says_nothing_of_the_data(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         desk = make_desk(*rows(), tmp_path)

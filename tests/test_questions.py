@@ -13,6 +13,7 @@ from fpdfp.cohorts.question import PUBLIC, ROWS, Offer, Question, Reveals, quest
 from fpdfp.cohorts.validation import constructor_hints
 from fpdfp.engines import spec
 from fpdfp.engines.informations import Informations
+from fpdfp.engines.requests import Request
 from fpdfp.errors import MessageError, Refusal
 
 LOSSES = fpdfp.losses.Logistic(np.eye(4), [1.0, -1.0, 1.0, -1.0])
@@ -61,8 +62,10 @@ class Leak(Question):
 def test_a_question_that_is_not_registered_is_not_sent_and_not_built() -> None:
     with pytest.raises(TypeError, match="cannot be sent"):
         spec.dump(Leak(np.zeros(4)))
-    with pytest.raises(MessageError, match="not a class that may be sent"):
-        spec.load({"class": "question.leak", "fields": {"x": np.zeros(4)}})
+    with pytest.raises(MessageError, match=r"is made of .* not of 'leak'"):
+        Request.read({"leak": {"x": np.zeros(4)}})
+    with pytest.raises(MessageError, match="must have a question"):
+        Request.read({})
 
 
 def test_registration_refuses_what_is_not_declared() -> None:
@@ -78,11 +81,12 @@ def test_registration_refuses_what_is_not_declared() -> None:
 
 
 def test_fields_that_a_question_does_not_have_are_refused() -> None:
-    tree = spec.dump(Informations(np.zeros(4)))
-    assert tree["class"] == "question.information"
-    tree["fields"]["more"] = 1
+    tree = Request((Informations(np.zeros(4)),)).write(spec.dump)
+    assert list(tree) == ["information"]
+    assert Request.read(tree).questions[0].points_at((4,)) is not None
+    tree["information"]["more"] = 1
     with pytest.raises(MessageError, match="is made of"):
-        spec.load(tree)
+        Request.read(tree)
 
 
 def test_points_of_another_shape_are_refused() -> None:

@@ -20,6 +20,7 @@ which has the operations that the declaration names and no others. In one proces
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import importlib
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.validation import constructor_hints
 from fpdfp.compress import Compressor
+from fpdfp.compress.base import DTYPES
 from fpdfp.errors import MessageError, Refusal
 from fpdfp.folds import Folds
 
@@ -41,11 +43,13 @@ PUBLIC = frozenset({
 })  # fmt: skip
 #: The operation that hands over the rows themselves, for questions that no other operation serves.
 ROWS = "rows"
+#: The names of what requests are about, and of what replies say beside answers.
+RESERVED = frozenset({"key", "job", "features", "mask", "place", "clients", "needs"})
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
     "engines.local_models", "engines.informations", "engines.overdispersions", "engines.evaluations",
-    "engines.dual_sums", "engines.held_scores",
+    "engines.dual_sums", "engines.held_scores", "engines.losses", "engines.rounds",
 )  # fmt: skip
 
 
@@ -110,18 +114,53 @@ class Points(NamedTuple):
     folds: Folds | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """What most questions are answered with: arrays with a leading client axis, or messages and the bits of each.
+
+    Attributes
+    ----------
+    fields, arrays
+        The names of fields, and an array for each, where these are sent as they are.
+    frames, bits
+        The encoded messages of the clients in each field, and the bits of each message, by field and client.
+    """
+
+    fields: list[str] = dataclasses.field(default_factory=list)
+    arrays: list[Array] = dataclasses.field(default_factory=list)
+    frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
+    bits: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        if any(array.dtype not in DTYPES and array.dtype != np.uint8 for array in self.arrays):
+            raise MessageError("arrays must hold float32, float64 or bytes")
+
+
 class Question(abc.ABC):
     """Something that sites are asked.
 
     A subclass without ``reveals`` cannot be registered, and a question that is not registered cannot be sent.
+
+    Attributes
+    ----------
+    name
+        Under which the question is registered.
+    reveals
+        What it declares for the guard.
+    answers
+        The dataclass that an answer arrives as, its fields checked by their types.
     """
 
     name: ClassVar[str]
     reveals: ClassVar[Reveals]
+    answers: ClassVar[type] = Columns
 
     @abc.abstractmethod
     def answer(self, data: Any) -> Any:
-        """Return what the clients of a site answer: a named tuple of arrays with a leading client axis."""
+        """Return what the clients of a site answer.
+
+        A named tuple of arrays with a leading client axis is sent as :class:`Columns`.
+        """
 
     @property
     def tells_pairs(self) -> bool:
@@ -130,7 +169,7 @@ class Question(abc.ABC):
 
     def points_at(self, shape: Shape) -> Points | None:
         """Return the points at which losses of a shape are evaluated; None for a question without points."""
-        found = [getattr(self, field) for field in self.reveals.points]
+        found = [getattr(self, field) for field in self.reveals.points if self.reveals.of == "losses"]
         given = [one for one in found if one is not None]
         if not given:
             return None
@@ -174,6 +213,8 @@ def question(name: str) -> Callable[[Kind], Kind]:
         declared, fields = kind.reveals.fields, tuple(constructor_hints(kind))
         if sorted(declared) != sorted(fields):
             raise TypeError(f"{kind.__name__} must declare each of its fields once: {sorted(fields)}, got {declared}")
+        if name in RESERVED or not name.isidentifier():
+            raise TypeError(f"{name!r} cannot be the name of a question")
         if _REGISTERED.get(name, kind).__qualname__ != kind.__qualname__:
             raise TypeError(f"there are two questions of the name {name!r}")
         kind.name = name

@@ -82,7 +82,7 @@ class Sums(NamedTuple):
     ridge: Array
 
 
-@question("evaluations")
+@question("many_points")
 @dataclasses.dataclass(frozen=True)
 class Evaluations(Question):
     """Everyone evaluates its loss at many points, at each with all rows or without those of a fold.

@@ -12,7 +12,6 @@ import numpy as np
 
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts.question import Question, questions
 from fpdfp.cohorts.validation import constructor_hints
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.traffic import payload
@@ -126,7 +125,7 @@ def registry() -> dict[type, Sendable]:
         steps.Constant, steps.Decreasing, steps.Theorem2, steps.Automatic,
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
-        methods.InnerSolve, *methods_and_algorithms(), *questions().values(), Folds, Announced, Place, Job,
+        methods.InnerSolve, *methods_and_algorithms(), Folds, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | penalties_and_maps() | {
         Filter: Sendable(Filter, {"shape": Shape, "gains": Array}, lambda S: {"shape": S.in_shape, "gains": S.gains}),
@@ -177,11 +176,9 @@ def classes() -> dict[str, type]:
 
 
 def name_of(kind: type) -> str:
-    """Return the name of a class in a tree: that of its part of the package, and its own; or that of a question.
+    """Return the name of a class in a tree: that of its part of the package, and its own.
 
     >>> name_of(penalties.L1)
     'penalties.L1'
     """
-    if issubclass(kind, Question):
-        return f"question.{kind.name}"
     return f"{kind.__module__.split('.')[1]}.{kind.__qualname__}"

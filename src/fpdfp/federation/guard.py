@@ -243,8 +243,8 @@ def check_columns(
 
     def few_rows(what: str, found: str) -> Refusal:
         return refuse(
-            "cells", f"{what} at this site tells fewer than {least} rows from all others{where}; merge levels, or leave "
-            "it out", found,
+            "cells", f"{what} at this site tells fewer than {least} rows from all others{where}; merge levels, or "
+            "leave it out", found,
         )  # fmt: skip
 
     if policy.goes_by("cells") and least > 1:
@@ -492,7 +492,8 @@ class GuardedData(Offer):
 
     def offer(self, question: Question) -> GuardedData:
         """Return the data for a question: with what it declares, after all points that it names were looked at."""
-        if question.tells_pairs:
+        # Dual points along a direction are products of the Hessian with it.
+        if question.tells_pairs or getattr(question, "direction", None) is not None:
             check_products(self._watch.policy)
         if ROWS in question.reveals.uses:
             self._check_scores(question)

@@ -336,14 +336,13 @@ class RequestGuard:
     def _check_request(self, request: Request) -> None:
         """Refuse what the policy does not allow of a solver's request."""
         policy = self.policy
-        if request.memory is not None and policy.goes_by("kinds"):
-            raise refuse("kinds", "this site does not tell all that it remembers of a run ('memory')")
-        tests = request.gather is not None and request.gather.question.name in TESTS
-        if tests and policy.goes_by("kinds") and "tests" not in policy.kinds:
-            raise refuse("kinds", "this site does not tell what standard errors need (tests)")
-        if (request.duals is not None and request.duals.part in ("hessian", "curvature")) or (
-            request.job is not None and "hessian" in request.job.algorithm.reply_shapes()
-        ):
+        for question in request.questions if policy.goes_by("kinds") else ():
+            if question.name == "memory":
+                raise refuse("kinds", "this site does not tell all that it remembers of a run ('memory')")
+            if question.name in TESTS and "tests" not in policy.kinds:
+                raise refuse("kinds", "this site does not tell what standard errors need (tests)")
+        job = request.about.job
+        if job is not None and "hessian" in job.algorithm.reply_shapes():
             guard.check_products(policy)
 
     def _release(self, asked: dict[str, Any], kind: str, reply: dict[str, Any]) -> None:

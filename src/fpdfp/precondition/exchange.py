@@ -48,7 +48,7 @@ class Response(NamedTuple):
 Once = Moments | Diagonal | Response
 
 
-@question("moments")
+@question("exact_moments")
 @dataclasses.dataclass(frozen=True)
 class Exact(Question):
     """Everyone sends what a preconditioner of a kind is made of, in full precision."""
