@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fpdfp
@@ -14,7 +15,9 @@ from fpdfp.cohorts.validation import constructor_hints
 from fpdfp.engines import spec
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.requests import Request
+from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError, Refusal
+from fpdfp.federation.table import SiteTable, TableView
 
 LOSSES = fpdfp.losses.Logistic(np.eye(4), [1.0, -1.0, 1.0, -1.0])
 
@@ -32,10 +35,10 @@ def test_rows_are_handed_to_these_questions_alone() -> None:
 
 @pytest.mark.parametrize("kind", questions().values(), ids=list(questions()))
 def test_operations_that_are_not_declared_are_refused(kind: type[Question]) -> None:
-    if kind.reveals.of != "losses":
-        return
-    offer = Offer(LOSSES, kind.reveals.uses)
-    names = {name for one in type(LOSSES).__mro__ for name in vars(one)} | set(vars(LOSSES)) | {"_rows", "_matrix"}
+    view: Any = TableView(SiteTable.read(pd.DataFrame({"age": [1.0, 2.0]})), None, "")
+    data: Any = {"losses": LOSSES, "table": view, "run": Site(LOSSES)}[kind.reveals.of]
+    offer = Offer(data, kind.reveals.uses)
+    names = {name for one in type(data).__mro__ for name in vars(one)} | {"_rows", "_matrix", "table", "losses"}
     for name in names - PUBLIC - kind.reveals.uses - set(dir(object)):
         if not name.startswith("__"):
             with pytest.raises(Refusal, match=name):

@@ -49,7 +49,7 @@ RESERVED = frozenset({"key", "job", "features", "mask", "place", "clients", "nee
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
     "engines.local_models", "engines.informations", "engines.overdispersions", "engines.evaluations",
-    "engines.dual_sums", "engines.held_scores", "engines.losses", "engines.rounds",
+    "engines.dual_sums", "engines.held_scores", "engines.losses", "engines.rounds", "federation.questions",
 )  # fmt: skip
 
 
@@ -166,6 +166,9 @@ class Question(abc.ABC):
     def tells_pairs(self) -> bool:
         """Whether the answer tells products of pairs of features, as second moments and Hessians do."""
         return False
+
+    def check(self, answer: Any) -> None:  # noqa: B027 - most have nothing more to check
+        """Raise MessageError for an answer that cannot be one to this question, beyond the types of its fields."""
 
     def points_at(self, shape: Shape) -> Points | None:
         """Return the points at which losses of a shape are evaluated; None for a question without points."""

@@ -36,7 +36,7 @@ def describe(asked: dict[str, Any]) -> str:
     """Say in words what is asked.
 
     >>> describe({"kind": "request", "request": {"update": {"round": 3}, "at": {"parts": ["gradients"]}}})
-    "losses or gradients at a point (gradients); a round's work (round 4)"
+    "a round's work (round 4); losses or gradients at a point (gradients)"
     """
     kind, request = asked.get("kind"), asked.get("request")
     if kind == "plan":
