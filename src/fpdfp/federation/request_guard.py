@@ -331,7 +331,7 @@ class RequestGuard:
         design = getattr(described, "design", None)
         if design is not None:
             self._check_design(design, design.width)
-        losses = self.table.losses(described, self.name)
+        losses: Losses = self.table.losses(described, self.name)
         guard.check_model(losses, self.policy)
         return losses
 
