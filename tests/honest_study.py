@@ -103,9 +103,8 @@ def main() -> None:
             model.fit(sites, f"disease ~ {NINE}", on_refusal="exclude")
             print(model.summary())
             usage = sites.usage
-            print(
-                f"{time.monotonic() - started:.1f} s, {usage.exchanges} exchanges, {usage.up:,} bytes up, {usage.down:,} down"
-            )
+            seconds = time.monotonic() - started
+            print(f"{seconds:.1f} s, {usage.exchanges} exchanges, {usage.up:,} bytes up, {usage.down:,} down")
             print(sites.budget())
 
 
