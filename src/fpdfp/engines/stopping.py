@@ -208,9 +208,6 @@ class Stopping:
         x = clean_point(run, run.x, run.v)
         certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round)
         tracks = isinstance(run.algorithm, TracksObjective)
-        if certificate.gap is None and not tracks and self._is_stationary(certificate):
-            # A run that would end without a bound looks for one, whatever it takes.
-            certificate = run.problem.certificate(x, run.v, thorough=False)
         run.level, self.seen = certificate.objective, (certificate.objective, certificate.violation)
         if certificate.gap is not None:
             self._learn(certificate.gap / certificate.scale)
@@ -222,6 +219,10 @@ class Stopping:
             gap = certificate.relative_gap
             return None if gap is None else self._rests(certificate.objective, gap)
         ending = self._judge(certificate)
+        if ending is not None and certificate.gap is None and not tracks and run.problem.has_large_map:
+            # A run that would end without a bound looks for one, whatever it takes.
+            certificate = run.problem.certificate(x, run.v, thorough=False)
+            ending = self._judge(certificate)
         if ending is not None and ending.status == "converged" and certificate.gap is not None:
             certified = Certified(certificate.gap, certificate.objective, certificate.scale, x)
             return ending._replace(certified=certified, certificate=certificate)
