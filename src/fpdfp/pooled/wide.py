@@ -250,4 +250,4 @@ class Wide:
     def steepness(self) -> float:
         """How long the gradient of f is at 0."""
         fit = self.fit
-        return max(float(np.linalg.norm(fit.back(fit.at_zero(), fit.data)[0])), TINY)
+        return max(float(np.linalg.norm(fit.back(fit.zero, fit.data)[0])), TINY)
