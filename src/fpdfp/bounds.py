@@ -44,6 +44,8 @@ PRODUCTS = 2000
 RANK = 1e-10
 #: Products with more directions than this are taken from the Hessian, in one question, and are less exact.
 MANY = 12
+#: A product of B with a unit vector is taken for 0 up to this size.
+CONSTANT = 1e-12
 #: So that nothing is divided by 0.
 TINY = 1e-300
 #: What is left of q + Bᵀv may be so many times the rounding of a sum.
@@ -151,7 +153,10 @@ class Feasibility:
 
     @functools.cached_property
     def kernel(self) -> Array:
-        """Directions that g∘B does not see, one a row; for a large B only entries and constants are found."""
+        """Directions that g∘B does not see, one a row.
+
+        For a large B, they are single entries, if these are few, and the constants of all others.
+        """
         linop, xp = self.linop, self.xp
         if linop.is_identity:
             entries = xp.flatnonzero(self.seen == 0)
@@ -161,9 +166,16 @@ class Feasibility:
             _, values, vectors = self._spectrum
             kernel = vectors[:, values <= self._least].T
         else:
-            constant = xp.full(linop.in_shape, linop.size_in**-0.5)
-            image = self.seen * linop.apply(constant)
-            kernel = constant.reshape(1, -1) if float(np.abs(image).max()) <= 1e-12 else xp.zeros((0, linop.size_in))
+            # A product with random numbers is 0 where a column is, and nowhere else.
+            random = xp.asarray(np.random.default_rng(0).standard_normal(linop.out_shape))
+            held = (linop.adjoint(self.seen * random) != 0).ravel()
+            entries = xp.flatnonzero(~held)
+            kernel = xp.zeros((len(entries) if len(entries) <= MANY else 0, linop.size_in))
+            kernel[xp.arange(len(kernel)), entries[: len(kernel)]] = 1.0
+            constant = held * max(int(held.sum()), 1) ** -0.5
+            image = self.seen * linop.apply(constant.reshape(linop.in_shape))
+            if held.any() and float(np.abs(image).max()) <= CONSTANT:
+                kernel = xp.concatenate([kernel, constant[None]])
         return kernel.reshape(-1, *linop.in_shape)
 
     def solve(self, r: Array, products: int = PRODUCTS) -> tuple[Array, int]:
