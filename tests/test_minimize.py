@@ -512,3 +512,27 @@ def test_a_ridge_leaves_nothing_separated(penalty: Any) -> None:
     X = rng.standard_normal((40, 3)) * [1e5, 1.0, 1.0]
     best = fpdfp.minimize(fpdfp.Problem(fpdfp.losses.Logistic(X, np.sign(X[:, 0]), l2=1e-6), penalty), tol=1e-8)
     assert best.converged
+
+
+@pytest.mark.parametrize(("seed", "loss"), [(21, "squares"), (23, "counts"), (37, "logistic"), (47, "counts")])
+def test_constraints_that_do_not_bind_leave_certificates(seed: int, loss: str) -> None:
+    """Fewer rows than features, a total variation, and x > 0: no dual of the signs has room for what is left."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.choice([12, 40, 150]))
+    size = int(rng.choice([3, 8, 15, 30]))
+    weight = float(10 ** rng.uniform(-1, 1.0))
+    rng.choice([0, 0, 0.1])
+    X = rng.standard_normal((count, size))
+    forms = X @ np.abs(rng.standard_normal(size)) * (1 if seed % 2 else -1)
+    if loss == "squares":
+        losses: Any = fpdfp.losses.LeastSquares(X, forms + rng.standard_normal(count))
+    elif loss == "logistic":
+        losses = fpdfp.losses.Logistic(X, np.where(forms + 2 * rng.standard_normal(count) > 0, 1.0, -1.0))
+    else:
+        y = rng.poisson(np.exp(0.2 * forms.clip(-9, 9))) * 1.0
+        losses = fpdfp.losses.GLM(0.2 * X, y, family="poisson")
+    parts = [fpdfp.penalties.L1(weight), fpdfp.penalties.NonNegative()]
+    linop = fpdfp.linops.VStack([fpdfp.linops.Difference(size), fpdfp.linops.Identity(size)])
+    best = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.Stacked(parts, [size - 1, size]), linop))
+    assert best.x.min() > 0
+    assert best.converged

@@ -21,6 +21,7 @@ is: in the memory of a GPU if the losses are there.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -119,15 +120,19 @@ class SmoothDuals:
 
 
 class Feasibility:
-    """Finds w with Bᵀw = r, and the directions that g(B·) does not see: those in which g∘B is constant."""
+    """Finds w with Bᵀw = r, and the directions that g(B·) does not see: those in which g∘B is constant.
 
-    def __init__(self, model: Space) -> None:
+    With a ``face`` (1 for entries of v that may move, 0 for others) only such w are found, and the directions are those
+    that these entries do not see.
+    """
+
+    def __init__(self, model: Space, face: Array | None = None) -> None:
         linop, self.xp = model.linop, model.xp
         self.linop = linop
         probe = self.xp.full(linop.out_shape, 1e30)
         # Where the dual is 0 for every point far away, its domain is {0}: g does not depend on that entry.
         unseen = (model.penalty.conjugate_prox(probe, 1.0) == 0) & (model.penalty.conjugate_prox(-probe, 1.0) == 0)
-        self.seen = self.xp.where(unseen, 0.0, 1.0)
+        self.seen: Array = self.xp.where(unseen, 0.0, 1.0) * (1.0 if face is None else face)
 
     @functools.cached_property
     def is_quick(self) -> bool:
@@ -312,7 +317,24 @@ class Search:
             bounds.append(self.improve(min(bounds, key=_gap).v, steps))
         if thorough or not np.isfinite(min(map(_gap, bounds))):
             bounds += self.newton_bounds(points)
+            bounds += self.face_bounds(points)
         return min(bounds, key=_gap)
+
+    def face_bounds(self, points: Sequence[Array]) -> Iterator[Bound]:
+        """Yield the bounds with constraints in which those that do not bind keep a v of 0.
+
+        Others have no sign to spare for what makes v feasible: no scale but 0 would bring it back to its domain.
+        """
+        penalty, linop, feasibility = self.model.penalty, self.model.linop, self.feasibility
+        if penalty.finite or linop.is_identity or not (feasibility.is_quick and self.free.any()):
+            return
+        for point in points:
+            shifted = point + self.image
+            face = penalty.conjugate_prox_derivative(shifted, 1.0)(np.ones_like(point)) != 0
+            search = copy.copy(self)
+            search.feasibility = Feasibility(self.model, face)
+            v = penalty.conjugate_prox(shifted, 1.0)
+            yield search.bound(v, direction=search.unseen_step(v))
 
     def newton_bounds(self, points: Sequence[Array]) -> Iterator[Bound]:
         """Yield the bounds after Newton steps along all of x."""
@@ -336,12 +358,15 @@ class Search:
                     yield self.bound(point, direction=direction)
                 yield self.bound(point, direction=direction, whole=True)
 
-    def unseen_step(self) -> Array | None:
-        """Return a Newton step along what g∘B does not see, None where there is nothing, or no way to take it."""
+    def unseen_step(self, v: Array | None = None) -> Array | None:
+        """Return a Newton step along what g∘B does not see, None where there is nothing, or no way to take it.
+
+        On a face g∘B is linear along these directions, with the slope of v.
+        """
         kernel = self.feasibility.kernel
         if not len(kernel) or isinstance(self.duals, SmoothDuals):
             return None
-        slope = self.slope + self.duals.ridge * self.x
+        slope = self.slope + self.duals.ridge * self.x + (0.0 if v is None else self.model.linop.adjoint(v))
         flat = kernel.reshape(len(kernel), -1)
         hessian = self.duals.hessian() if len(kernel) > MANY else None
         if hessian is None:

@@ -127,7 +127,8 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
             raise infinite_start(objective)
     started = time.perf_counter()
     # Idle threads of BLAS slow down the kernels' threads, and with several of them bits depend on their number.
-    with one_thread():
+    # A step that is too long may lead to where F overflows; it is made shorter.
+    with one_thread(), np.errstate(over="ignore", invalid="ignore"):
         found = _solve(problem, tol, x)
     reached, gap_known = found.reached, found.certificate.gap is not None
     # Rows that are all fitted have an objective of 0 at infinity, and near it any gap is small.
