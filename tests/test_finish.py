@@ -14,12 +14,14 @@ from fpdfp.engines import finish
 from fpdfp.engines.local_models import LocalModels
 from fpdfp.engines.stopping import Stopping
 from fpdfp.errors import MessageError
+from tests import helpers
 from tests.loopback import Loopback
 
 
 @pytest.fixture(autouse=True)
 def affordable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Problems of tests are so small that a Newton step costs more than all rounds."""
+    """Problems of tests are so small that a Newton step costs more than all rounds, and Newton's method less."""
+    helpers.take_shifted(monkeypatch)
     monkeypatch.setattr(finish, "CHEAPER", np.inf)
 
 

@@ -114,10 +114,10 @@ class Stopping:
         except AbsentError as error:
             log.warning("round %d is not certified: %s", run.round, error)
         self.looked = run.round
-        self._note()
+        self.keep_schedule()
         return ending
 
-    def _note(self) -> None:
+    def keep_schedule(self) -> None:
         """Have checkpoints say when the looks are."""
         kept = {name: one for name, one in vars(self).items() if name in SCHEDULE}
         self.run.schedule = json.dumps([self.tol, kept, self.run.level])
@@ -128,7 +128,7 @@ class Stopping:
         if tol == self.tol:
             vars(self).update(saved)
             self.run.level = level
-        self._note()
+        self.keep_schedule()
 
     def describe(self, ending: Ending) -> str:
         """Return how the run ended as a text, for a checkpoint."""

@@ -22,8 +22,6 @@ from fpdfp.quadratic.solve import minimise, needs_inner
 from fpdfp.quadratic.statement import Distance, InnerSolve, Work
 from fpdfp.rng import Draws
 
-#: How near to the minimum of its model the server goes, relative to the progress of the round.
-TOLERANCE = 1e-2
 #: Eigenvalues of the learned Hessian, relative to the bound it began with, are raised to this while it still changes as
 #: much, and to the least always.
 FLOOR, LEAST = 0.05, 1e-9
@@ -115,6 +113,8 @@ class NewtonPDFP(Method):
         The most dual steps that the server takes in a round.
     hessian_step
         α; by default 1 for biased compressors, and for unbiased ones what :func:`fpdfp.steps.shift_step` gives.
+    inner_tol
+        How near to the minimum of its model the server goes, relative to the progress of the round.
 
     References
     ----------
@@ -150,6 +150,7 @@ class NewtonPDFP(Method):
 
     dual_steps: int = 1000
     hessian_step: float | None = None
+    inner_tol: float = 1e-2
     step: steps.Step = dataclasses.field(default=1.0, repr=False, kw_only=True)
 
     def agree(self, clients: Clients) -> NewtonAgreement:
@@ -302,7 +303,7 @@ class NewtonAlgorithm(ServerSolves, Remembering):
         space = self.model._replace(linop=Compose(self.model.linop, Compose(S, R)))
         # In coordinates u = R w with H = I the model is ½‖w + Rᵀq‖².
         y = -R.adjoint(linear)
-        inner = InnerSolve(TOLERANCE, self.method.dual_steps) if needs_inner(space) else None
+        inner = InnerSolve(self.method.inner_tol, self.method.dual_steps) if needs_inner(space) else None
         origin = inner_coordinates.coordinates(state.u)
         (w,), v, work = minimise(space, Distance(y[None], 1.0), state.v, inner, origin=origin[None])
         return R.apply(w), v, work
