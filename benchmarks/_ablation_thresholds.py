@@ -1,6 +1,7 @@
 """The numbers that steer what the solver does: which are swept, and how, and why the others are not.
 
-Each entry is for itself: where a number goes, its line goes.
+Each entry is for itself: where a number goes, its line goes. Every number at the top of a file of ``STEERING`` has an
+entry (tested). One that is not swept says why, beginning with one of ``REASONS``.
 """
 
 from __future__ import annotations
@@ -48,11 +49,6 @@ def times(value: Callable[..., Any], factor: float) -> Callable[..., Any]:
         return tuple(one * factor for one in result) if isinstance(result, tuple) else result * factor
 
     return changed
-
-
-def promising(value: Any, factor: float) -> Any:
-    """Looks where the server expects another multiple of the tolerance."""
-    return lambda self: self.run.predicted_gap() <= min(10.0 * factor * self.tol * self.run.scale, self.promising_below)
 
 
 class Threshold(NamedTuple):
@@ -105,6 +101,15 @@ def fixed(steers: str, why: str) -> Threshold:
     return Threshold(steers, None, why)
 
 
+#: Files whose numbers steer what a run does.
+STEERING = (
+    "engines/choice", "engines/finish", "engines/local_models", "engines/prepare", "engines/stopping",
+    "engines/working_set", "methods/_preconditioned", "methods/shifted", "pooled/wide", "precondition/agreement",
+    "precondition/coordinates", "precondition/cost", "precondition/exchange", "precondition/partial",
+    "precondition/quantized",
+)  # fmt: skip
+#: How the reason of a number that is not swept begins; open means neither swept nor derived.
+REASONS = ("derived", "measured", "limit", "documented", "needed", "open")
 MEMORY = "derived: bounds memory, and changes no message"
 
 #: By file and name.
@@ -121,7 +126,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/cost:noise": Threshold("the error that levels leave, in predicted rounds", times),
     "precondition/cost:once": Threshold("predicted bits of second moments", times),
     "precondition/cost:TYPICAL": fixed(
-        "network of prefer='time'", "a documented definition; only used with that option"
+        "network of prefer='time'", "documented: a definition, only used with that option"
     ),
     "precondition/quantized:SLOPE_LEVELS": Threshold("levels of gradients that go with moments"),
     "precondition/quantized:FLOORS": Threshold("multiples of the noise that eigenvalues are raised to"),
@@ -132,7 +137,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/quantized:UNSEEN": Threshold(
         "what runs without whitening cost beyond the prediction", above_one, without=0
     ),
-    "precondition/quantized:ACCURACY": fixed("accuracy where none is given", "the documented default of `accuracy`"),
+    "precondition/quantized:ACCURACY": fixed("accuracy where none is given", "documented: the default of `accuracy`"),
     "precondition/quantized:UNEVEN": Threshold("spread of sizes from which noise is relative to each feature"),
     "precondition/quantized:ROOT_STEP": Threshold("step of the announced root"),
     "precondition/partial:RANK": Threshold("directions of a sketch"),
@@ -144,8 +149,12 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/coordinates:LEFT": Threshold("what rounding leaves of a steep direction"),
     "precondition/coordinates:HELPS": Threshold("spread of frequencies beside that without a filter"),
     "precondition/agreement:MOMENTS": fixed(
-        "features up to which prefer='rounds' asks for exact moments", "documented in `prefer`; not used otherwise"
+        "features up to which prefer='rounds' asks for exact moments", "documented: in `prefer`; not used otherwise"
     ),
+    "precondition/partial:ABOVE": fixed(
+        "mean of the powers of two above numbers, relative to them", "derived: 1/ln 2, for numbers of any size"
+    ),
+    "precondition/quantized:LARGEST_POWER": fixed("range of sizes", "derived: within the exponents of float32, 2^±126"),
     "precondition/exchange:MOST_LEVELS": fixed(
         "the most levels that a site accepts", "derived: 16 bits a number, where float32 is as short"
     ),
@@ -161,12 +170,12 @@ THRESHOLDS: dict[str, Threshold] = {
     ),
     "engines/working_set:TIGHTER": Threshold("tolerance of the few where that of all is missed"),
     "engines/working_set:TIGHTEST": fixed(
-        "part of the tolerance below which a run goes on with all", "a safety limit: a tolerance is not halved forever"
+        "part of the tolerance below which a run goes on with all", "limit: a tolerance is not halved forever"
     ),
     "engines/working_set:WORTH": Threshold("part of the features up to which a run goes on with some"),
     "engines/working_set:RARE": fixed(
         "clients for each that takes part, from which nothing is restricted",
-        "not swept: no problem here has more than 100",
+        "open: no problem of the sweep has more than 100 clients",
     ),
     "engines/working_set:LEVELS": Threshold("levels of slopes that guesses rest on"),
     "engines/working_set:POINT_LEVELS": Threshold("levels of the point that slopes are taken at"),
@@ -177,7 +186,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/finish:BITS": Threshold("bits of a second derivative"),
     "engines/finish:EXCHANGES": Threshold("exchanges that a step counts as"),
     "engines/finish:CHEAPER": Threshold("predicted cost beside that of going on"),
-    "engines/finish:MOST": fixed("the most features of a model", "a safety limit: messages of at most about 0.75 MB"),
+    "engines/finish:MOST": fixed("the most features of a model", "limit: messages of at most about 0.75 MB"),
     "engines/finish:PROMISING": Threshold("expected gap beside the tolerance", without=1e09),
     "engines/finish:COARSE": fixed(
         "least tolerance without a ridge", "derived: slopes are rounded to about 1e-8; tolerances here are larger"
@@ -189,7 +198,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/stopping:FIRST": Threshold("first look without an estimate"),
     "engines/stopping:LESS": Threshold("part of the expected gap at a second Newton step", without=3.33333),
     "engines/stopping:DOUBT": fixed(
-        "estimate at which rounding is suspected", "needed with float32: 200 rounds to 1e-8 without, 18 with"
+        "estimate at which rounding is suspected", "needed: float32 rows to 1e-8 take 200 rounds without, 18 with"
     ),
     "engines/stopping:FINE": fixed(
         "tolerance below which questions are in full precision", "derived: float32 has 6e-8; tolerances here are larger"
@@ -199,14 +208,20 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/stopping:WATCH": Threshold("rounds for which rest is watched", above_one),
     "engines/stopping:AT_LEAST": Threshold("the fewest of these"),
     "engines/stopping:EVERYONE": Threshold("the same, in rounds in which all take part once"),
-    "engines/stopping.Stopping:_is_promising": Threshold(
-        "expected gap, 10 tolerances, at which clients are asked", promising
-    ),
+    "engines/stopping:CHEAP": Threshold("expected gap, in tolerances, at which clients are asked for two numbers"),
+    "engines/stopping:DEAR": Threshold("the same, for gradients"),
     "engines/prepare:SHORT": Threshold("numbers up to which a message is short"),
     "engines/prepare:LEVELS": Threshold("levels up"),
     "engines/prepare:LEVELS_OF_SHORT": Threshold("levels up of short messages"),
     "engines/prepare:LEVELS_DOWN": Threshold("levels down"),
-    "engines/prepare:ASKED": fixed("numbers that are asked for at a time, and ASKED_ELSEWHERE", MEMORY),
+    "engines/prepare:ASKED": fixed("numbers that are asked for at a time", MEMORY),
+    "engines/prepare:ASKED_ELSEWHERE": fixed("the same, of clients at sites", MEMORY),
+    "engines/choice:MOST_COEFFICIENTS": fixed("coefficients up to which Hessians are sent", "limit: messages of 4 MB"),
+    "engines/choice:MOST_CLIENTS": fixed(
+        "clients up to which Newton's method is chosen", "open: its traffic grows with their number"
+    ),
+    "engines/choice:FAR": fixed("predicted exchanges of Newton's method", "open: the same for all problems"),
+    "engines/local_models:LEVELS": fixed("levels of second derivatives", "derived: what 12 bits hold, sign included"),
     "methods/shifted:PAST": Threshold("weight of the past in smoothed progress", below_one),
     "methods/shifted:ALARM": Threshold("growth of squared progress that is an alarm"),
     "methods/shifted:LOOSE": Threshold("the same before shifts are learned", without=0.0625),
@@ -219,4 +234,34 @@ THRESHOLDS: dict[str, Threshold] = {
     "methods/_preconditioned:DUAL_STEPS": Threshold("dual steps of a round, at first"),
     "methods/_preconditioned:MOST_DUAL_STEPS": Threshold("dual steps of a round, at most"),
     "methods/_preconditioned:MEAN_DUAL_STEPS": Threshold("dual steps of a round, on average"),
+    "methods/_preconditioned:UNEVEN": fixed(
+        "condition number for which the dual steps of a round are enough", "derived: they need √κ ln(1/tolerance)"
+    ),
+    "methods/_preconditioned:DEAR": fixed(
+        "multiplications of a Newton step of the prox", "limit: some tenths of a second in a round"
+    ),
+    "methods/_preconditioned:OF_X": fixed("the same for a penalty of x itself", "limit: few Newton steps do"),
+    "pooled/wide:RELAXED": fixed("length of a step", "open: the method converges below 2"),
+    "pooled/wide:MOST_ROWS": fixed("the most rows", "limit: a Newton step takes n³/3 = 9e9 multiplications"),
+    "pooled/wide:MOST": fixed("the most steps", "limit: without a gap a run ends with a residual"),
+    "pooled/wide:FIRST": fixed("steps before the first look at F", "open"),
+    "pooled/wide:LATER": fixed("growth of steps between looks at F", "open"),
+    "pooled/wide:POWER": fixed(
+        "power of the steps with which gaps shrink", "measured: 2 to 3 on maps of 16³ and 32³ voxels, at the end more"
+    ),
+    "pooled/wide:SOON": fixed("least growth of steps between looks at a gap", "open"),
+    "pooled/wide:SUIT": fixed("steps until σ is first chosen anew", "open"),
+    "pooled/wide:SUITS": fixed("how often σ is chosen anew", "open"),
+    "pooled/wide:EXACT": fixed("accuracy of the prox of f, relative to the last change", "open"),
+    "pooled/wide:ROUNDING": fixed("the same, relative to its size", "derived: 45 roundings of float64"),
+    "pooled/wide:SHRINK": fixed("factor by which errors shrink while a factorisation serves", "open"),
+    "pooled/wide:NEWTON": fixed("the most Newton steps of a prox", "limit: a prox that does not converge ends"),
+    "pooled/wide:POLISH": fixed(
+        "dual steps before a dual point is looked at", "measured: gaps 2 to 5 times smaller on a map of 16³ voxels"
+    ),
+    "pooled/wide:WEIGHT": fixed(
+        "weight of Bᵀv = −∇f(x) in these", "measured: up to 1,000 gaps are no smaller than without them"
+    ),
+    "pooled/wide:FLAT": fixed("images of unit vectors that are 0", "derived: some 1e4 roundings of float64"),
+    "pooled/wide:PATIENCE": fixed("looks without halving the gap until a run ends", "open"),
 }
