@@ -11,11 +11,12 @@ import numpy as np
 
 import fpdfp
 from fpdfp.datasets import Moments
-from fpdfp.engines import requests, spec
+from fpdfp.engines import spec
+from fpdfp.engines.losses import At
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.record import plan_name
 from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.requests import AtRequest, Request
+from fpdfp.engines.requests import Request
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.desk import Desk, digest_of
 from fpdfp.federation.policy import Policy, RefusedError
@@ -77,7 +78,7 @@ def ask(
     asked: dict[str, Any] = {"kind": "request", "run": run, "sequence": 1} | others
     if request is not None:
         given = dict(model)
-        tree = requests.write(request, spec.dump)
+        tree = request.write(spec.dump)
         asked |= {"model": f"model {sorted(given.items())}", "spec": given, "request": tree}
     reply = unpack(pack(desk.answer(unpack(pack(asked)), ANALYST)))
     if "refused" in reply:
@@ -89,7 +90,7 @@ def ask(
 
 def gradient(desk: Desk, x: Any, **others: Any) -> Any:
     """Ask a desk for a gradient at any point."""
-    return ask(desk, Request(at=AtRequest(np.asarray(x), ["gradients"])), **others)["at"]["gradients"][0]
+    return ask(desk, Request((At(np.asarray(x), ["gradients"]),)), **others)["at"]["gradients"][0]
 
 
 class Desks(RemoteEngine):

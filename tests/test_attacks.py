@@ -18,7 +18,8 @@ from scipy.special import expit
 import fpdfp
 from fpdfp.compress import decode
 from fpdfp.engines.job import Place
-from fpdfp.engines.requests import ConstantsRequest, GatherRequest, Request
+from fpdfp.engines.losses import Constants
+from fpdfp.engines.requests import Address, Request
 from fpdfp.federation.desk import Desk
 from fpdfp.federation.exposure import TOO_FEW
 from fpdfp.federation.policy import Budget, Data, Points, Policy, RefusedError
@@ -251,7 +252,7 @@ class TestSmallBatches:
 
     def test_constants_for_batches_tell_the_longest_row(self, tmp_path: Path) -> None:
         X, y = make_rows(400)
-        request = Request(constants=ConstantsRequest(fpdfp.linops.Diagonal(np.eye(D)[3]), None, 1))
+        request = Request((Constants(fpdfp.linops.Diagonal(np.eye(D)[3]), None, 1),))
         told = ask(make_desk(X, y, tmp_path / "open", OPEN), request)["constants"]["constants"][0]
         assert told * 4 == pytest.approx(np.abs(X[:, 3]).max() ** 2)
         with pytest.raises(RefusedError, match="constants for mini-batches"):
@@ -261,10 +262,10 @@ class TestSmallBatches:
 class TestMoments:
     def test_of_one_row(self, tmp_path: Path) -> None:
         X = np.random.default_rng(0).normal(size=(1, 6))
-        request = Request(gather=GatherRequest(Exact("moments"), Place(np.array([0]), None, 1.0, 0), np.array([0])))
+        request = Request((Exact("moments"),), Address(place=Place(np.array([0]), None, 1.0, 0), clients=np.array([0])))
 
         def attack(desk: Desk) -> Any:
-            triangle = ask(desk, request, model={"family": "LeastSquares"})["gather"]["arrays"][0][0]
+            triangle = ask(desk, request, model={"family": "LeastSquares"})["exact_moments"]["arrays"][0][0]
             gram = np.zeros((6, 6))
             gram[np.tril_indices(6)] = triangle
             values, vectors = np.linalg.eigh(gram + np.tril(gram, -1).T)
@@ -282,7 +283,7 @@ class TestMoments:
     def test_of_few_rows_for_each_feature(self, tmp_path: Path) -> None:
         X, y = make_rows(300)
         desk = make_desk(X, y, tmp_path, dataclasses.replace(Policy(), data=Data(most_parameters=1.0)))
-        request = Request(gather=GatherRequest(Exact("moments"), Place(np.array([0]), None, 1.0, 0), np.array([0])))
+        request = Request((Exact("moments"),), Address(place=Place(np.array([0]), None, 1.0, 0), clients=np.array([0])))
         with pytest.raises(RefusedError, match="second moments of at least 10 rows a feature"):
             ask(desk, request)
         with pytest.raises(RefusedError, match="least squares, which tell second moments"):

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fpdfp.engines import requests, spec
+from fpdfp.engines import spec
+from fpdfp.engines.losses import At
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.requests import AtRequest, Request
+from fpdfp.engines.requests import Request
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import audit, questions
 from fpdfp.federation.asked import columns_of
@@ -73,7 +74,7 @@ def ask(desk: Desk, question: Any, **others: Any) -> dict[str, Any]:
     asked: dict[str, Any] = {"run": "run", "sequence": 1}
     if isinstance(question, ModelSpec):
         x = others.pop("x", np.zeros(len(question.ridge)))
-        tree = requests.write(Request(at=AtRequest(np.asarray(x), ["gradients"])), spec.dump)
+        tree = Request((At(np.asarray(x), ["gradients"]),)).write(spec.dump)
         asked |= {"kind": "request", "model": "m", "spec": questions.dump(question), "request": tree}
     else:
         asked |= questions.write(question)

@@ -18,7 +18,7 @@ from fpdfp.engines.dual_sums import DualSums, SentDuals
 from fpdfp.engines.evaluations import ZERO, Evaluated, Evaluations
 from fpdfp.engines.held_scores import HeldScores, Scored
 from fpdfp.engines.job import Place
-from fpdfp.engines.requests import GatherRequest, Request
+from fpdfp.engines.requests import Address, Request
 from fpdfp.federation import audit
 from fpdfp.federation.desk import Desk
 from fpdfp.federation.exposure import TOO_FEW
@@ -30,6 +30,8 @@ from tests.loopback import Loopback
 from tests.test_cox_estimator import DeskCohort
 
 OPEN = Policy.allowing_everything()
+#: The one client of a site, as questions name it.
+EVERYONE = Address(place=Place(np.array([0]), None, 1.0, 0), clients=np.array([0]))
 
 
 @pytest.fixture(autouse=True)
@@ -61,16 +63,16 @@ def declare(desk: Desk, problems: int = 10, plan: str = "plan") -> Any:
 def many(desk: Desk, points: Any, held: Any = None, folds: Folds | None = None, curved: Any = (), **more: Any) -> Any:
     """Ask a desk about many points, and return what it says."""
     asked = question(points, held, folds, curved)
-    request = Request(gather=GatherRequest(asked, Place(np.array([0]), None, 1.0, 0), np.array([0])))
-    sent = Evaluated(*ask(desk, request, **{"plan": "plan"} | more)["gather"]["arrays"])
+    request = Request((asked,), EVERYONE)
+    sent = Evaluated(*ask(desk, request, **{"plan": "plan"} | more)[asked.name]["arrays"])
     return asked.read(sent, np.shape(points)[-1])
 
 
 def held_scores(desk: Desk, points: Any, held: Any, folds: Folds, score: str, *cells: Any) -> Any:
     """Ask a desk for scores of the rows that are left out, and return the sums."""
     asked = HeldScores(question(points, held, folds), score, *cells)
-    request = Request(gather=GatherRequest(asked, Place(np.array([0]), None, 1.0, 0), np.array([0])))
-    sent = Scored(*ask(desk, request, plan="plan")["gather"]["arrays"])
+    request = Request((asked,), EVERYONE)
+    sent = Scored(*ask(desk, request, plan="plan")[asked.name]["arrays"])
     return asked.read(sent, None)
 
 
@@ -174,8 +176,8 @@ class TestAnswers:
             about = question(points, [0] if folds else None, folds)
             asked = DualSums.along(about, np.zeros((1, 4)), shared=np.zeros((0, 4)), steps=np.zeros((1, 0)),
                                    shrinks=np.ones(1))  # fmt: skip
-            request = Request(gather=GatherRequest(asked, Place(np.array([0]), None, 1.0, 0), np.array([0])))
-            return SentDuals(*ask(desk, request, plan="plan")["gather"]["arrays"])
+            request = Request((asked,), EVERYONE)
+            return SentDuals(*ask(desk, request, plan="plan")[asked.name]["arrays"])
 
         desk = desk_of(tmp_path / "default")
         spent = desk.ledger.spent.plans["plan"]

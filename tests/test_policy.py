@@ -16,7 +16,9 @@ from sklearn.datasets import load_breast_cancer
 
 import fpdfp
 from fpdfp._settings import SettingsError
-from fpdfp.engines.requests import AtRequest, MemoryRequest, Request
+from fpdfp.engines.losses import At
+from fpdfp.engines.requests import Request
+from fpdfp.engines.rounds import Memory
 from fpdfp.errors import ArgumentError
 from fpdfp.federation import audit, outbox
 from fpdfp.federation.designs import check_columns, check_design, effective, leverages, uncommon
@@ -37,7 +39,7 @@ from fpdfp.federation.policy import (
 )
 from tests.desks import ANALYST, Desks, ask, close_all, gradient, make_desk
 
-ZERO = Request(at=AtRequest(np.zeros(4), ["values"]))
+ZERO = Request((At(np.zeros(4), ["values"]),))
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +163,7 @@ class TestDesk:
     def test_memory_is_not_told(self, tmp_path: Path) -> None:
         none = np.zeros(0, dtype=np.int64)
         with pytest.raises(RefusedError, match="'memory'"):
-            ask(make_desk(*rows(), tmp_path), Request(memory=MemoryRequest(none, none, [])))
+            ask(make_desk(*rows(), tmp_path), Request((Memory(none, none, []),)))
 
     def test_runs_are_counted_over_restarts(self, tmp_path: Path) -> None:
         policy = Policy(budget=Budget(runs=2))

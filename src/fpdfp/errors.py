@@ -90,6 +90,18 @@ class AbsentError(RuntimeError):
     """Sites that are needed did not answer in time; the message names them."""
 
 
+class Refusal(Exception):  # noqa: N818 - a refusal is an answer
+    """A site does not answer: one sentence for the analyst, and a detail for the site's own log.
+
+    >>> str(Refusal("this site does not tell second moments of its rows", "12 rows"))
+    'this site does not tell second moments of its rows'
+    """
+
+    def __init__(self, sentence: str, detail: str = "") -> None:
+        super().__init__(sentence)
+        self.sentence, self.detail = sentence, detail
+
+
 class RefusalError(RuntimeError):
     """Sites refuse what they were asked; the message names them and says why."""
 

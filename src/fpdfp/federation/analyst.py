@@ -11,12 +11,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fpdfp import _checks
+from fpdfp.cohorts.question import Question
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.engine import Asking, FederationEngine, gather_answers
 from fpdfp.federation.identity import Identity
 from fpdfp.federation.link import Link, Usage
-from fpdfp.federation.questions import ModelSpec, Question, SchemaQuestion, dump, read_answer, write
+from fpdfp.federation.questions import ModelSpec, SchemaQuestion, dump, read_answer, write
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder, linear_model

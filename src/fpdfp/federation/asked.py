@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp.engines.requests import PARTS
+from fpdfp.cohorts.question import questions
 
 
 def columns_of(tree: Any) -> Iterator[str]:
@@ -57,7 +57,7 @@ def describe(asked: dict[str, Any]) -> str:
     """Say in words what is asked.
 
     >>> describe({"kind": "request", "request": {"update": {"round": 3}, "at": {"parts": ["gradients"]}}})
-    "losses or gradients at a point (gradients); a round's work (round 4)"
+    "a round's work (round 4); losses or gradients at a point (gradients)"
     """
     kind, request = asked.get("kind"), asked.get("request")
     if kind == "plan":
@@ -65,31 +65,30 @@ def describe(asked: dict[str, Any]) -> str:
     if kind != "request" or not isinstance(request, dict):
         return WORDS.get(str(kind), "something unknown")
     said = []
-    for part in (part for part in PARTS if request.get(part) is not None):
-        given = request[part] if isinstance(request[part], dict) else {}
-        detail = ""
+    known = questions()
+    for name in (name for name in request if name in known):
+        given = request[name] if isinstance(request[name], dict) else {}
+        part, detail = name if name in WORDS else "gather", ""
         if part == "update" and type(given.get("round")) is int:
             detail = f" (round {given['round'] + 1})"
         elif part == "at" and isinstance(given.get("parts"), list):
             detail = f" ({', '.join(str(one)[:16] for one in given['parts'][:2])})"
         elif part == "duals":
             detail = f" ({str(given.get('part'))[:16]})"
-        elif part == "gather" and (many := describe_many(given.get("exchange"))):
+        elif part == "gather" and (many := describe_many(name, given)):
             said.append(many)
             continue
         said.append(WORDS[part] + detail)
     return "; ".join(said) or "nothing"
 
 
-def describe_many(tree: Any) -> str:
+def describe_many(name: str, asked: dict[str, Any]) -> str:
     """Say what a question about many points asks for; nothing of another."""
-    kind = str(tree.get("class")) if isinstance(tree, dict) else ""
-    asked = tree.get("fields") if kind.endswith(("Evaluations", "DualSums", "HeldScores")) else None
-    if not isinstance(asked, dict):
+    if name not in ("many_points", "dual_sums", "held_scores"):
         return ""
-    if kind.endswith("HeldScores"):
+    if name == "held_scores":
         about = asked.get("about")
-        held = about.get("fields", {}).get("held") if isinstance(about, dict) else None
+        held = about.get("held") if isinstance(about, dict) else None
         count = held.size if isinstance(held, np.ndarray) else "some"
         return f"scores ({str(asked.get('score'))[:16]}) of the rows that are left out, at {count} points"
     held, curved, folds = (asked.get(name) for name in ("held", "curved", "folds"))
@@ -97,7 +96,7 @@ def describe_many(tree: Any) -> str:
         return ""
     without = int((held >= 0).sum())
     rows = f", at {without} of them without a fold of the rows" if without and folds is not None else ""
-    if kind.endswith("DualSums"):
+    if name == "dual_sums":
         return f"sums for error bounds at {held.size} points{rows}"
     return f"losses and gradients at {held.size} points{rows}; {curved.size} Hessians"
 

@@ -335,10 +335,8 @@ class Desk:
                 self._digests.pop(self._models.popitem(last=False)[0])
         self._models.move_to_end(model)
         site, request = self._models[model], Request.read(spec.load(asked.get("request")))
-        about = None if request.gather is None else many_points(request.gather.exchange)
-        if about is not None:
-            points = len(about.held)
-            self.ledger.count_points(self.policy.budget, str(asked.get("plan", ""))[:64], points)
+        for about in filter(None, map(many_points, request.questions)):
+            self.ledger.count_points(self.policy.budget, str(asked.get("plan", ""))[:64], len(about.held))
         check_request(site, request, self.policy)
         reply = site.handle(request)
         if (reply.get("update") or {}).get("frames"):

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Self
 
 from fpdfp import _checks
 from fpdfp._settings import Document, Table, suggest
-from fpdfp.engines.requests import PARTS
-from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.errors import ArgumentError, ArgumentTypeError, Refusal
 
 KINDS = (
     "schema", "sums", "moments", "risk", "log_rank", "baseline", "concordance", "evaluation", "calibration", "request",
@@ -29,12 +28,9 @@ IDENTIFIERS = (
 )  # fmt: skip
 
 
-class RefusedError(Exception):
-    """A site does not answer: one sentence for the analyst, which names the rule alone, and what only the log says."""
-
-    def __init__(self, sentence: str, detail: str = "") -> None:
-        super().__init__(sentence)
-        self.sentence, self.detail = sentence, detail
+#: What solvers may ask: these questions by their names, and all others under "gather".
+PARTS = ("facts", "gather", "constants", "at", "duals", "answers", "memory", "update")
+RefusedError = Refusal
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from fpdfp._typing import Array
-from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.requests import Request
@@ -14,9 +13,7 @@ from fpdfp.engines.site import Site
 from fpdfp.federation.asked import columns_of
 from fpdfp.federation.designs import check_columns
 from fpdfp.federation.exposure import Watched
-from fpdfp.federation.policy import Policy, RefusedError, matches
-from fpdfp.precondition import QuantizedMoments
-from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
+from fpdfp.federation.policy import PARTS, Policy, RefusedError, matches
 
 
 def check_names(tree: Any, policy: Policy) -> None:
@@ -103,27 +100,30 @@ def check_sums(sums: dict[str, Any], question: Any, policy: Policy) -> None:
 
 
 def check_request(site: Site, request: Request, policy: Policy) -> None:
-    """Refuse parts, methods and exchanges that the policy does not allow."""
+    """Refuse questions and methods that the policy does not allow."""
     requests = policy.requests
-    for part in request.parts:
+    rows, features = int(site.whole.sizes.min()), int(site.whole.shape[-1])
+    for question in request.questions:
+        part = part_of(question.name)
         if part not in requests.parts:
             raise RefusedError(f"this site does not answer what solvers ask under {part!a}")
-    rows, features = int(site.whole.sizes.min()), int(site.whole.shape[-1])
-    if request.gather is not None:
-        if tells_moments(request.gather.exchange):
-            many = isinstance(request.gather.exchange, Evaluations)
+        if question.tells_pairs:
+            many = isinstance(question, Evaluations)
             check_moments(rows, math.prod(site.whole.shape) if many else features, policy)
-        if (about := many_points(request.gather.exchange)) is not None:
+        if (about := many_points(question)) is not None:
             check_divisions(site, about, policy)
-    if request.duals is not None and request.duals.part == "hessian":
-        check_moments(rows, features, policy)
-    if request.job is not None:
-        algorithm = request.job.algorithm
+    if request.about.job is not None:
+        algorithm = request.about.job.algorithm
         method = type(getattr(algorithm, "method", algorithm)).__name__
         if not matches(method, requests.methods):
             raise RefusedError(f"this site does not take part in runs of {method}")
         if "hessian" in algorithm.reply_shapes():
             check_moments(rows, features, policy)
+
+
+def part_of(name: str) -> str:
+    """Return the part of requests, as a policy names it, that a question belongs to."""
+    return name if name in PARTS else "gather"
 
 
 def check_divisions(site: Site, question: Evaluations, policy: Policy) -> None:
@@ -149,16 +149,3 @@ def many_points(exchange: Any) -> Evaluations | None:
     return (
         exchange.about if isinstance(exchange, HeldScores) else exchange if isinstance(exchange, Evaluations) else None
     )
-
-
-def tells_moments(exchange: Any) -> bool:
-    """Whether what is sent once tells products of pairs of features."""
-    if isinstance(exchange, DualSums):
-        return True  # gradients at dual points are products of Hessians with directions
-    if isinstance(exchange, Evaluations | HeldScores):
-        return isinstance(exchange, Evaluations) and bool(len(exchange.curved))
-    if isinstance(exchange, Exact):
-        return exchange.kind not in ("diagonal", "fourier")
-    if isinstance(exchange, QuantizedMoments):
-        return exchange != QuantizedMoments(0)
-    return not isinstance(exchange, FeatureBounds | Slopes)
