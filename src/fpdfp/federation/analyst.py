@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 from fpdfp import _checks
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
+from fpdfp.federation.connection import Connection, Usage
 from fpdfp.federation.engine import Asking, FederationEngine, gather_answers
 from fpdfp.federation.identity import Identity
-from fpdfp.federation.link import Link, Usage
 from fpdfp.federation.questions import ModelSpec, Question, SchemaQuestion, dump, read_answer, write
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
@@ -108,7 +108,7 @@ class Federation:
         self._patience = _checks.real("patience", patience, positive=True)
         self._min_sites = None if min_sites is None else _checks.integer("min_sites", min_sites, at_least=1)
         self._norm_bound = norm_bound
-        self._link = Link(self.identity)
+        self._link = Connection(self.identity)
         self._asking = Asking(self._link)
         self._chosen = None if sites is None else list(sites)
         self._names: list[str] | None = None

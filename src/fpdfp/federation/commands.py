@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import fpdfp
+
 if TYPE_CHECKING:
     from fpdfp.federation.desk import Desk
     from fpdfp.federation.identity import Identity
+
+TEMPLATE = Path(__file__).parent / "template"
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="A federation across organisations.")
 
@@ -40,7 +46,6 @@ def new(
     """
     names = [name for one in [*sites, *(more or [])] for name in one.split(",") if name]
     with leaving():
-        from fpdfp.federation.service import write_service
         from fpdfp.federation.study import Study
 
         made = Study.create(study, names, hosts=host or ["localhost"], port=port)
@@ -67,7 +72,6 @@ def serve(
     """
     with leaving():
         from fpdfp.federation.hub import serve as run
-        from fpdfp.federation.service import write_service
         from fpdfp.federation.study import Study
 
         found = Study(study)
@@ -104,7 +108,6 @@ def join(
     """
     with leaving():
         from fpdfp.federation.agent import alone, attend
-        from fpdfp.federation.service import write_service
 
         identity = find_identity(invitation, folder)
         about = identity.about
@@ -132,7 +135,7 @@ def join(
 
 def find_identity(invitation: Path, folder: Path | None) -> Identity:
     """Return who a site is: as its folder says, or as it enrols with an invitation."""
-    from fpdfp.federation.agent import enrol
+    from fpdfp.federation.connection import enrol
     from fpdfp.federation.identity import Identity, read_invitation
 
     if folder is not None and (folder / "identity.toml").exists():
@@ -349,7 +352,7 @@ def example(
     Example: fpdfp federation example patients.csv
     """
     with leaving():
-        from fpdfp.federation.example import write_patients
+        from fpdfp.federation.rehearse import write_patients
 
         typer.echo(write_patients(file, rows))
 
@@ -381,10 +384,36 @@ def rehearse(
         typer.echo(str(run(data, by, model, **options, say=typer.echo)))
 
 
+def write_service(kind: str, folder: Path, **values: object) -> list[Path]:
+    """Write a unit and a container file for a ``"hub"`` or a ``"site"`` into its folder, and return them.
+
+    ``values`` are what stands in the templates: the study, and for a site its name, its data, policy and invitation.
+    """
+    filled = {
+        "PROGRAM": shutil.which("fpdfp") or f"{sys.executable} -m fpdfp",
+        "FOLDER": folder.resolve(),
+        "VERSION": fpdfp.__version__,
+        "HARDENING": (TEMPLATE / "hardening.in").read_text().rstrip(),
+        **{name.upper(): value for name, value in values.items()},
+    }
+    written = []
+    for end in ("service", "container"):
+        text = (TEMPLATE / f"{kind}.{end}.in").read_text()
+        for name, value in filled.items():
+            text = text.replace(f"@{name}@", str(value))
+        left = re.search(r"@[A-Z_]+@", text)
+        assert left is None, f"nothing is given for {left and left[0]}"
+        path = folder / f"{kind}.{end}"
+        path.write_text(text)
+        path.chmod(0o600)
+        written.append(path)
+    return written
+
+
 @contextlib.contextmanager
 def leaving() -> Iterator[None]:
     """Within this, what goes wrong is one sentence and an exit status: 2 where to try again is of no use."""
-    from fpdfp.federation.channel import RefusedError
+    from fpdfp.federation.framing import RefusedError
 
     try:
         yield

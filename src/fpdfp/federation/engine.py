@@ -17,7 +17,7 @@ from fpdfp.engines.record import plan_name
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
-from fpdfp.federation.link import Link
+from fpdfp.federation.connection import Connection
 from fpdfp.precondition.cost import TYPICAL, Network
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder
@@ -46,7 +46,7 @@ class Asking:
         Those whose answers are added up, which each of them is told; none for those that are asked.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Connection) -> None:
         self.link = link
         self.sites: tuple[str, ...] = ()
         self._sequence = 0
@@ -146,7 +146,7 @@ class FederationEngine(RemoteEngine):
         return self._sites
 
     @property
-    def link(self) -> Link:
+    def link(self) -> Connection:
         """The way to the sites, which knows what was sent, and how long it took."""
         return self._asking.link
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import fpdfp
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
-from fpdfp.federation.channel import (
+from fpdfp.federation.framing import (
     LONGEST,
     LONGEST_HEAD,
     METHOD,

@@ -26,7 +26,7 @@ class OlderError(MessageError):
         self.seen = seen
 
 
-class Seen:
+class ReplayGuard:
     """The numbers of the last requests of runs, so that older ones are refused; the same one may come again.
 
     A number is written before its request is answered.
@@ -38,12 +38,12 @@ class Seen:
 
     Examples
     --------
-    >>> seen = Seen()
+    >>> seen = ReplayGuard()
     >>> seen.check("run", 2)
     >>> seen.check("run", 1)
     Traceback (most recent call last):
       ...
-    fpdfp.federation.seen.OlderError: a request is older than one that was answered (1, 2)
+    fpdfp.federation.replay.OlderError: a request is older than one that was answered (1, 2)
     """
 
     def __init__(self, folder: Path | None = None) -> None:

@@ -186,7 +186,7 @@ def agree(said: dict[str, Any], other: str, me: str, protocol: tuple[int, int] =
     >>> agree({"protocol": [2, 3], "software": "0.9"}, "the hub", "north")
     Traceback (most recent call last):
       ...
-    fpdfp.federation.channel.RefusedError: upgrade fpdfp at north: it has release 0.1.0 and speaks versions 1 to 1 of \
+    fpdfp.federation.framing.RefusedError: upgrade fpdfp at north: it has release 0.1.0 and speaks versions 1 to 1 of \
 the protocol, and the hub has release 0.9 and speaks versions 2 to 3
     """
     theirs = said.get("protocol")
