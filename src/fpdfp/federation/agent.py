@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import queue
+import re
 import signal
 import threading
 import time
@@ -26,8 +26,8 @@ from fpdfp.federation.connection import Stream, renew, take_certificate
 from fpdfp.federation.framing import Backoff, LostError, Message, RefusedError, clock_difference
 from fpdfp.federation.identity import About, Identity
 from fpdfp.federation.replay import OlderError, ReplayGuard
+from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
 
-log = logging.getLogger("fpdfp.federation")
 #: Seconds between two looks at the certificate.
 LOOK_AT_CERTIFICATE = 3600.0
 #: How many requests may wait.
@@ -170,11 +170,12 @@ def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard) -> by
         if message.dropped:
             raise MessageError(f"a request of {message.dropped} bytes is too long")
         asked = unpack(message.body)
+        refuse_unprintable(asked)
         if not isinstance(asked, dict) or type(asked.get("run")) is not str or type(asked.get("sequence")) is not int:
             raise MessageError("a request must say its run and its number")
         echo |= {"run": asked["run"], "sequence": asked["sequence"]}
         if asked.get("site") != about.name:
-            raise MessageError(f"a request is for {str(asked.get('site'))[:64]!r}, this is {about.name}")
+            raise MessageError(f"a request is for '{printable(asked.get('site'), 64)}', this is {about.name}")
         seen.check(asked["run"], asked["sequence"])
         return pack({**desk.answer(asked, _asker(message, about)), **echo})
     except MessageError as error:
@@ -190,8 +191,13 @@ def _asker(message: Message, about: About) -> Asker:
     said = message.about.get("asker")
     if not isinstance(said, dict):
         raise MessageError("the hub must say who asks")
-    name, role, fingerprint = (str(said.get(part))[:100] for part in ("name", "role", "fingerprint"))
-    return Asker(name, role, fingerprint, about.study)
+    role, fingerprint = str(said.get("role")), str(said.get("fingerprint"))
+    if role not in ("site", "analyst") or re.fullmatch("[0-9a-f]{1,64}", fingerprint) is None:
+        raise MessageError("the hub must say in which role and with which certificate somebody asks")
+    try:
+        return Asker(read_name("the asker's name", said.get("name")), role, fingerprint, about.study)
+    except ValueError as error:
+        raise MessageError(str(error)) from None
 
 
 def _read(stream: Stream, arrived: queue.Queue[tuple[float, Message] | Exception | None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,14 +16,13 @@ from fpdfp.federation.connection import Connection, Usage
 from fpdfp.federation.engine import Asking, FederationEngine, gather_answers
 from fpdfp.federation.identity import Identity
 from fpdfp.federation.questions import ModelSpec, Question, SchemaQuestion, dump, read_answer, write
+from fpdfp.federation.text import log, read_name
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder, linear_model
 
 if TYPE_CHECKING:
     from fpdfp.federation.schema import Schemas
-
-log = logging.getLogger("fpdfp.federation")
 
 
 class SiteStatus(NamedTuple):
@@ -98,7 +96,7 @@ class Federation:
         norm_bound: float | Literal["auto"] | None = "auto",
         run: str | None = None,
     ) -> None:
-        self.run = None if run is None else keys.site_name("run", run)
+        self.run = None if run is None else read_name("run", run)
         self.folder = Path(study)
         inner = self.folder / "analyst"
         self.identity = Identity(inner if (inner / "identity.toml").is_file() else self.folder)
@@ -169,7 +167,7 @@ class Federation:
             since, ends = site.get("since"), site.get("ends")
             sites.append(
                 SiteStatus(
-                    name=keys.site_name("site", site["name"]),
+                    name=read_name("site", site["name"]),
                     state=str(site["state"]),
                     online=bool(site["online"]),
                     since=None if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC),

@@ -9,9 +9,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import datetime
 import itertools
 import json
-import logging
 import queue
 import socket
 import ssl
@@ -44,9 +44,10 @@ from fpdfp.federation.framing import (
     hello,
     split,
 )
-from fpdfp.federation.identity import About, Credentials, Identity, Invitation, pending_key
+from fpdfp.federation.identity import PENDING, About, Credentials, Identity, Invitation, pending_key
+from fpdfp.federation.registry import STATES
+from fpdfp.federation.text import log, printable, read_name, read_release, refuse_unprintable
 
-log = logging.getLogger("fpdfp.federation")
 #: Seconds to wait for a connection and the hub's hello.
 PATIENCE = 20.0
 
@@ -164,20 +165,19 @@ class Stream:
                 self.received += len(part)
                 for message in self._decoder.feed(part):
                     if message.kind == "refused":
-                        raise RefusedError(str(message.about.get("why"))[:1000])
+                        raise RefusedError(printable(message.about.get("why")))
                     yield message
         except grpc.RpcError as error:
             if not self._closed:
                 details: Any = getattr(error, "details", lambda: "")()
-                raise LostError(f"the connection to the hub was lost ({details})") from None
+                raise LostError(f"the connection to the hub was lost ({printable(details, 200)})") from None
         if not self._closed:
             raise LostError("the hub has closed the connection")
 
 
 def explain(about: About, credentials: Credentials) -> str:
     """Say why there is no connection: no name, no route, nobody there, or a certificate that is not believed."""
-    host, _, port = about.address.rpartition(":")
-    host = host.strip("[]")
+    host, port = keys.split_address("address", about.address)
     start = f"{about.name} cannot reach the hub at {about.address}"
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -187,7 +187,7 @@ def explain(about: About, credentials: Credentials) -> str:
             context.load_cert_chain(own)
         context.set_alpn_protocols(["h2"])
         with (
-            socket.create_connection((host, int(port)), timeout=5.0) as plain,
+            socket.create_connection((host, port), timeout=5.0) as plain,
             context.wrap_socket(plain, server_hostname=host) as connection,
         ):
             connection.settimeout(1.0)
@@ -209,9 +209,9 @@ def enrol(invitation: Invitation, folder: Path) -> Identity:
     request = keys.make_request(key, invitation.about.name)
     with Stream(invitation.about, invitation.credentials) as stream:
         stream.send(Message("enrol", {"request": request.decode()}))
-        certificate = _certificate(next(iter(stream)))
+        certificate = _certificate(next(iter(stream)), key)
     identity = Identity.write(folder, invitation.about, invitation.credentials.authority, key + certificate)
-    (folder / "pending.pem").unlink(missing_ok=True)
+    (folder / PENDING).unlink(missing_ok=True)
     return identity
 
 
@@ -222,15 +222,44 @@ def renew(identity: Identity, stream: Stream) -> None:
 
 
 def take_certificate(identity: Identity, message: Message) -> None:
-    """Take a new certificate, which the next connection uses."""
-    identity.replace(pending_key(identity.folder), _certificate(message))
+    """Take a new certificate that was asked for, which the next connection uses."""
+    if not (identity.folder / PENDING).exists():
+        raise MessageError("the hub has sent a certificate that was not asked for")
+    key = pending_key(identity.folder)
+    identity.replace(key, _certificate(message, key))
     log.info("the certificate of %s was renewed, until %s", identity.about.name, f"{identity.validity.ends:%Y-%m-%d}")
 
 
-def _certificate(message: Message) -> bytes:
+def _certificate(message: Message, key: bytes) -> bytes:
+    """Return the certificate that the hub has sent for a key; refuse anything else."""
     if message.kind != "certificate":
         raise MessageError(f"the hub has sent {message.kind[:20]!r} in place of a certificate")
-    return str(message.about.get("certificate")).encode()
+    return keys.read_certificate(message.about.get("certificate"), key)
+
+
+def read_status(message: Message) -> dict[str, Any]:
+    """Return what the hub says of the sites, checked; raise MessageError where it cannot be that."""
+    try:
+        said = {**message.about, **json.loads(message.body)}
+        refuse_unprintable(said)
+        study, sites = read_name("study", said["study"]), []
+        for site in said["sites"]:
+            found: dict[str, Any] = {"name": read_name("site", site["name"]), "online": bool(site["online"])}
+            if site["state"] not in STATES:
+                raise ValueError("a site must be invited, joined or removed")
+            found["state"] = site["state"]
+            if site.get("since") is not None:
+                since = datetime.datetime.fromtimestamp(site["since"], datetime.UTC)
+                found |= {"since": since.timestamp(), "software": read_release(site.get("software"))}
+            if site.get("ends") is not None:
+                found["ends"] = datetime.datetime.fromisoformat(site["ends"]).isoformat()
+            if site.get("clock") is not None:
+                found["clock"] = printable(site["clock"], 100)
+            sites.append(found)
+        warnings = [printable(one, 200) for one in said["warnings"][:1000]]
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, RecursionError) as error:
+        raise MessageError(f"the hub's status cannot be read ({type(error).__name__})") from None
+    return {"study": study, "software": read_release(said.get("software")), "sites": sites, "warnings": warnings}
 
 
 #: Requests to several sites go in one message of at most so many bytes, if there are more than one.
@@ -365,7 +394,7 @@ class Connection:
                 if message is None:
                     raise LostError(f"the hub has not answered within {timeout:g} s")
                 if message.kind == "status" and message.about.get("id") == number:
-                    return {**message.about, **json.loads(message.body)}
+                    return read_status(message)
 
     def _ask(self, stream: Stream, waiting: dict[str, bytes], found: dict[str, Any], until: float, limit: int) -> bool:
         """Ask once; return whether the time is over."""
@@ -386,7 +415,7 @@ class Connection:
             if message.about.get("id") not in numbers or site not in waiting or site in found:
                 continue  # late, or about something else
             if message.kind == "absent":
-                found[site] = AbsentError(str(message.about.get("why"))[:200])
+                found[site] = AbsentError(printable(message.about.get("why"), 200))
             elif message.kind == "reply":
                 elapsed, busy = time.monotonic() - started, message.about.get("seconds")
                 length = len(waiting[site]) + len(message.body)

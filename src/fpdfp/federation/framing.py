@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import fpdfp
 from fpdfp.errors import MessageError
+from fpdfp.federation.text import read_release
 
 #: The least and the newest version of the protocol that this release speaks.
 PROTOCOL = (1, 1)
@@ -29,6 +30,8 @@ PART, LONGEST_HEAD, LONGEST = 1 << 20, 1 << 16, 1 << 31
 METHOD = "/fpdfp.Federation/Connect"
 #: Connections that carry nothing are kept open by a ping every so many seconds; firewalls drop them after minutes.
 PING, PING_ANSWER = 20, 20
+#: Seconds by which clocks can differ: one that says more says nothing.
+LONGEST_DIFFERENCE = 1e10
 
 _COMMON = [
     ("grpc.max_receive_message_length", 2 * PART),
@@ -190,12 +193,16 @@ def agree(said: dict[str, Any], other: str, me: str, protocol: tuple[int, int] =
 the protocol, and the hub has release 0.9 and speaks versions 2 to 3
     """
     theirs = said.get("protocol")
-    if not isinstance(theirs, list) or len(theirs) != 2 or not all(type(one) is int for one in theirs):
+    if (
+        not isinstance(theirs, list)
+        or len(theirs) != 2
+        or not all(type(one) is int and 0 < one < 1 << 16 for one in theirs)
+    ):
         raise RefusedError(f"{other} does not say which versions of the protocol it speaks")
     newest: int = min(protocol[1], theirs[1])
     if newest >= max(protocol[0], theirs[0]):
         return newest
-    software = str(said.get("software", "unknown"))[:40]
+    software = read_release(said.get("software"))
     sides = {
         me: f"has release {fpdfp.__version__} and speaks versions {protocol[0]} to {protocol[1]}",
         other: f"has release {software} and speaks versions {theirs[0]} to {theirs[1]}",
@@ -212,7 +219,7 @@ def clock_difference(said: dict[str, Any], when: float | None = None) -> str | N
     """
     theirs = said.get("time")
     seconds = theirs - (time.time() if when is None else when) if isinstance(theirs, int | float) else 0.0
-    if abs(seconds) < 60:
+    if not 60 <= abs(seconds) < LONGEST_DIFFERENCE:
         return None
     hours = abs(seconds) / 3600
     amount = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"

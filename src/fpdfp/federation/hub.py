@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -38,12 +37,12 @@ from fpdfp.federation.framing import (
     split,
 )
 from fpdfp.federation.registry import Member, refuse_used
-from fpdfp.federation.study import Study, join_address
+from fpdfp.federation.study import Study
+from fpdfp.federation.text import log, printable, read_release
 
 if TYPE_CHECKING:
     import grpc
 
-log = logging.getLogger("fpdfp.federation")
 #: Seconds between two looks at the registry, and at the hub's own certificate.
 LOOK, LOOK_AT_CERTIFICATE = 0.5, 3600.0
 #: Bytes that may wait for one who does not take them.
@@ -120,7 +119,7 @@ class Hub:
         handler = grpc.stream_stream_rpc_method_handler(self._connect)
         service, method = METHOD.strip("/").split("/")
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-        address = join_address(self._bind.strip("[]"), self.study.port)
+        address = keys.join_address(self._bind.strip("[]"), self.study.port)
         try:
             server.add_secure_port(address, secure)
         except RuntimeError:
@@ -204,7 +203,7 @@ class Hub:
         if (said.about.get("name"), said.about.get("role")) != (member.name, member.role):
             raise RefusedError(
                 f"this key is that of the {member.role} {member.name}, and does not serve for "
-                f"{str(said.about.get('role'))[:20]} {str(said.about.get('name'))[:64]}"
+                f"{printable(said.about.get('role'), 20)} {printable(said.about.get('name'), 64)}"
             )
         if said.about.get("study") != self.study.name:
             raise RefusedError(f"this is the hub of the study {self.study.name}")
@@ -285,7 +284,7 @@ class Hub:
                 self._leave(old)
                 old.end(f"another process has connected as {name}")
             self._sites[name] = peer
-        log.info("%s %s is connected, with release %s", peer.member.role, name, peer.said.get("software"))
+        log.info("%s %s is connected, with release %s", peer.member.role, name, read_release(peer.said.get("software")))
 
     def _leave(self, peer: Peer) -> None:
         if peer not in self._peers:
@@ -354,7 +353,7 @@ class Hub:
             state: dict[str, Any] = {"name": name, "state": member.state, "online": site is not None}
             if site is not None:
                 ends = member.certificates.get(site.fingerprint)
-                state |= {"since": site.since, "software": site.said.get("software"), "ends": ends}
+                state |= {"since": site.since, "software": read_release(site.said.get("software")), "ends": ends}
                 state |= {"clock": clock_difference(site.said, site.since)}
             sites.append(state)
         about = {"id": message.about.get("id"), "software": fpdfp.__version__, "study": self.study.name}

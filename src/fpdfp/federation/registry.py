@@ -19,9 +19,11 @@ from fpdfp.engines import files
 from fpdfp.engines.hints import fit
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
+from fpdfp.federation.text import read_name
 
 Role = Literal["site", "analyst"]
 FORMAT = 1
+STATES = ("invited", "joined", "removed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +140,7 @@ class Registry:
 
     def invite(self, name: str, role: Role, invitation: str) -> None:
         """Name a member, or give him a new invitation: his certificates, and the old invitation, are of no use then."""
-        keys.site_name("name", name)
+        read_name("name", name)
         with self._changing() as members:
             if name in members and members[name].role != role:
                 raise ArgumentError("name", f"must be new, but {name} is the name of a {members[name].role}")

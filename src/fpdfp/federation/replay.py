@@ -10,6 +10,7 @@ from pathlib import Path
 from fpdfp.engines import files
 from fpdfp.errors import MessageError
 from fpdfp.federation.slots import Slots, say_full
+from fpdfp.federation.text import read_name
 
 FILE = "seen.fpdfp"
 #: Of how many runs the last request is known.
@@ -56,6 +57,10 @@ class ReplayGuard:
 
     def check(self, run: str, sequence: int) -> None:
         """Refuse a request that is older than one of its run, and take note of it."""
+        try:
+            read_name("the name of a run", run)
+        except ValueError as error:
+            raise MessageError(str(error)) from None
         if not 0 <= sequence < 1 << 63:
             raise MessageError("the number of a request must have at most 63 bits, and no sign")
         name = hashlib.sha256(run.encode(errors="replace")).digest()[:16]
