@@ -26,7 +26,7 @@ from fpdfp.federation.analyst import Federation
 from fpdfp.federation.connection import Connection, Stream, read_status, take_certificate
 from fpdfp.federation.engine import Asking
 from fpdfp.federation.framing import LostError, Message, RefusedError
-from fpdfp.federation.hub import Hub
+from fpdfp.federation.hub import Hub, Limits
 from fpdfp.federation.identity import PENDING, About, read_invitation
 from fpdfp.federation.replay import ReplayGuard
 from fpdfp.federation.study import Study
@@ -158,7 +158,8 @@ class TestHub:
     ) -> None:
         trial = Trial(tmp_path, ["north"])
         real = framing.hello
-        with HubThread(trial.study), contextlib.closing(trial.link):
+        often = Limits(connections_at_once=1000.0)
+        with HubThread(trial.study, limits=often), Federation(trial.study.folder) as federation:
             site = trial.join("north")
             for hostile in (*HOSTILE[:-1], 1e300, -1e300, [1], {"a": "\n"}, 10**4000, True, None):
                 said = real(*site.about[:3])
@@ -168,7 +169,7 @@ class TestHub:
                 )
                 with contextlib.suppress(RefusedError, LostError), Stream(site.about, site.credentials):
                     monkeypatch.setattr("fpdfp.federation.connection.hello", real)
-                    shown = str(Federation(trial.study.folder).status())
+                    shown = str(federation.status())
                     assert all(map(is_harmless, shown.splitlines()))
                     assert len(shown.splitlines()) == 2
         check_log(lines)

@@ -23,15 +23,13 @@ from fpdfp.errors import MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.connection import Stream, renew, take_certificate
-from fpdfp.federation.framing import Backoff, LostError, Message, RefusedError, clock_difference
+from fpdfp.federation.framing import Backoff, Inbox, LostError, Message, RefusedError, clock_difference
 from fpdfp.federation.identity import About, Identity
 from fpdfp.federation.replay import OlderError, ReplayGuard
 from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
 
 #: Seconds between two looks at the certificate.
 LOOK_AT_CERTIFICATE = 3600.0
-#: How many requests may wait.
-WAITING = 1024
 
 
 class Desk(Protocol):
@@ -112,19 +110,17 @@ class Agent:
             if difference is not None:
                 log.warning("the clock of the hub is %s", difference)
             # What comes in is noted at once, so that it is known how long it has waited.
-            arrived: queue.Queue[tuple[float, Message] | Exception | None] = queue.Queue(WAITING)
+            arrived: Inbox[tuple[float, Message] | Exception | None] = Inbox()
             reader = threading.Thread(target=_read, args=(stream, arrived), daemon=True)
             reader.start()
             try:
                 self._work(stream, arrived)
             finally:
                 stream.close()
-                with contextlib.suppress(queue.Empty):
-                    while True:
-                        arrived.get_nowait()
+                arrived.close()
                 reader.join(5.0)
 
-    def _work(self, stream: Stream, arrived: queue.Queue[tuple[float, Message] | Exception | None]) -> None:
+    def _work(self, stream: Stream, arrived: Inbox[tuple[float, Message] | Exception | None]) -> None:
         look = 0.0
         while True:
             if time.monotonic() >= look:
@@ -200,10 +196,10 @@ def _asker(message: Message, about: About) -> Asker:
         raise MessageError(str(error)) from None
 
 
-def _read(stream: Stream, arrived: queue.Queue[tuple[float, Message] | Exception | None]) -> None:
+def _read(stream: Stream, arrived: Inbox[tuple[float, Message] | Exception | None]) -> None:
     try:
         for message in stream:
-            arrived.put((time.monotonic(), message))
+            arrived.put((time.monotonic(), message), len(message.body))
         arrived.put(None)
     except Exception as error:
         arrived.put(error)

@@ -35,6 +35,7 @@ from fpdfp.federation.framing import (
     PROTOCOL,
     Backoff,
     Decoder,
+    Inbox,
     LostError,
     Message,
     RefusedError,
@@ -50,6 +51,8 @@ from fpdfp.federation.text import log, printable, read_name, read_release, refus
 
 #: Seconds to wait for a connection and the hub's hello.
 PATIENCE = 20.0
+#: Seconds after which a connection is given up whose other side takes nothing.
+STALLED = 60.0
 
 
 class Stream:
@@ -84,7 +87,7 @@ class Stream:
             )
         self.about = about
         self.sent = self.received = 0
-        self._queue: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()
+        self._unsent: Inbox[list[bytes]] = Inbox()
         self._decoder = Decoder(LONGEST_HEAD)
         self._closed = False
         secure = grpc.ssl_channel_credentials(credentials.authority, credentials.key, credentials.certificate)
@@ -101,8 +104,10 @@ class Stream:
             alarm.start()
             try:
                 first = next(self._messages)
-            except LostError:
-                raise LostError(explain(about, credentials)) from None
+            except LostError as error:
+                # Where the hub has answered, it has said why.
+                said = self._call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                raise LostError(str(error) if said else explain(about, credentials)) from None
             finally:
                 alarm.cancel()
             self._decoder.limit = limit
@@ -121,8 +126,10 @@ class Stream:
         self.close()
 
     def send(self, message: Message) -> None:
-        """Send a message; it goes out as soon as those before it are out."""
-        self._queue.put(encode(message))
+        """Send a message; it goes out as soon as those before it are out. Raise LostError if the hub takes nothing."""
+        pieces = encode(message)
+        if not self._unsent.put(pieces, sum(map(len, pieces)), STALLED):
+            raise LostError(f"the hub has taken nothing for {STALLED:g} s")
 
     def __iter__(self) -> Iterator[Message]:
         """Yield messages until the connection ends; raise LostError if that was not asked for."""
@@ -135,27 +142,24 @@ class Stream:
     def close(self) -> None:
         """End the connection."""
         self._closed = True
-        self._queue.put(None)
+        self._unsent.close()
         if hasattr(self, "_call"):
             self._call.cancel()
         self._channel.close()
 
     def _outgoing(self) -> Iterator[bytes]:
         while True:
-            pieces = self._queue.get()
+            try:
+                ready = list(self._unsent.get())
+            except queue.Empty:
+                return  # it was closed
             # What is ready by now goes out together.
-            ready: list[bytes] = []
-            while pieces is not None:
-                ready += pieces
-                try:
-                    pieces = self._queue.get_nowait()
-                except queue.Empty:
-                    break
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    ready += self._unsent.get(0.0)
             for part in split(ready):
                 self.sent += len(part)
                 yield part
-            if pieces is None:
-                return
 
     def _incoming(self) -> Iterator[Message]:
         import grpc
@@ -339,13 +343,14 @@ class Connection:
         self.measured, self.usage = Measured(), Usage()
         self._stream: Stream | None = None
         self._certificate = b""
-        self._arrived: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
+        self._arrived: Inbox[Message | Exception] = Inbox()
         self._numbers = itertools.count(1)
         self._alone = threading.RLock()
 
     def close(self) -> None:
         """End the connection; the next exchange makes another."""
         stream, self._stream = self._stream, None
+        self._arrived.close()
         if stream is not None:
             stream.close()
 
@@ -462,7 +467,7 @@ class Connection:
                 time.sleep(wait)
                 continue
             self._certificate = credentials.certificate
-            self._arrived = queue.SimpleQueue()
+            self._arrived = Inbox()
             threading.Thread(target=_read, args=(stream, self._arrived), daemon=True).start()
             self._stream = stream
             difference = clock_difference(stream.said)
@@ -474,11 +479,11 @@ class Connection:
         return self._stream
 
 
-def _read(stream: Stream, arrived: queue.SimpleQueue[Message | Exception]) -> None:
+def _read(stream: Stream, arrived: Inbox[Message | Exception]) -> None:
     with contextlib.suppress(GeneratorExit):
         try:
             for message in stream:
-                arrived.put(message)
+                arrived.put(message, len(message.body))
         except Exception as error:
             arrived.put(error)
 

@@ -174,6 +174,12 @@ def validity(pem: bytes) -> Validity:
     return Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
+def validity_until(ends: str) -> Validity:
+    """Return from when to when a certificate of a member is valid that ends then, as ISO 8601."""
+    end = datetime.datetime.fromisoformat(ends)
+    return Validity(end - datetime.timedelta(days=DAYS) - SLACK, end)
+
+
 def fingerprint(pem: bytes | str) -> str:
     """Return the SHA-256 of a certificate, by which it is known."""
     text = pem if isinstance(pem, str) else pem.decode("ascii")

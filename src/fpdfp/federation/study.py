@@ -164,16 +164,13 @@ class Study:
 
     def warnings(self) -> list[str]:
         """Say which certificates end soon: the hub's, the authority's, and those of members."""
-        import datetime
-
         own = {"the certificate of the hub": self.credentials().certificate}
         own["the certificate of the study's authority"] = self.authority.public.read_bytes()
         found = [warn(whose, keys.validity(pem)) for whose, pem in own.items()]
         for member in self.registry.members.values():
-            ends = [datetime.datetime.fromisoformat(end) for end in member.certificates.values()]
-            if ends and not member.removed:
-                life = keys.Validity(max(ends) - datetime.timedelta(days=keys.DAYS), max(ends))
-                found.append(warn(f"the certificate of {member.name}", life))
+            lives = [keys.validity_until(end) for end in member.certificates.values()]
+            if lives and not member.removed:
+                found.append(warn(f"the certificate of {member.name}", max(lives, key=lambda life: life.ends)))
         return [one for one in found if one]
 
     def _enrol_coordinator(self) -> None:
