@@ -24,8 +24,8 @@ from fpdfp.rng import Draws, Purpose
 DENSE_HESSIAN = 2000
 #: The same for the second moments of one client at a time.
 DENSE_MOMENTS = 4000
-#: Up to this many columns a client's matrix is formed in the coordinates of a factor. Power steps take 120 n d operations
-#: with n rows, forming it takes 2 n d².
+#: Up to this many columns a client's matrix is formed in the coordinates of a factor. Power steps take 120 n d
+#: operations with n rows, forming it takes 2 n d².
 FORMED = 256
 #: Matrices up to this size go through LAPACK; of larger ones so many power steps tell the largest eigenvalue.
 POWER, STEPS = 64, 30
