@@ -276,7 +276,8 @@ def _lanczos(
     off: list[float] = []
     for k in range(steps):
         basis[k] = vector
-        image: Array = xp.asarray(gram(vector.reshape(shape)), dtype=np.float64).ravel()
+        # A copy: it is changed, and may be the vector itself.
+        image: Array = xp.array(gram(vector.reshape(shape)), dtype=np.float64).ravel()
         along = vector @ image
         known = basis[: k + 1]
         for _ in range(2):  # twice is enough (Kahan and Parlett)
