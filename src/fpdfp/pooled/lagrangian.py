@@ -134,15 +134,16 @@ def solve_alike(problem: Problem, tol: float, x: Array | None) -> Found:
 def find_finite(problem: Problem) -> Array:
     """Return 0, or a point where f is finite if it is not there: the least of the models that fits start from."""
     x = np.zeros(problem.model.shape, problem.model.dtype)
-    if np.isfinite(problem.evaluate(x)[0]):
+    losses = problem.losses
+    if np.isfinite(problem.evaluate(x)[0]) or not isinstance(losses, LinearModel):
         return x
-    for level in (False, True) if isinstance(problem.losses, LinearModel) else ():
-        models = problem.losses.start_model(np.arange(problem.n_clients), level=level)
+    for level in (False, True):
+        models = losses.start_model(np.arange(problem.n_clients), level=level)
         if models is None:
             break
         slope, matrix = (np.tensordot(problem.weights, one, axes=1) for one in models)
         # The ridge would draw linear predictors towards 0, where the losses are infinite.
-        matrix[np.diag_indices_from(matrix)] -= float(problem.weights.sum()) * problem.losses._ridge
+        matrix[np.diag_indices_from(matrix)] -= float(problem.weights.sum()) * losses._ridge
         x = -solve_scaled(matrix, slope).astype(x.dtype)
         if np.isfinite(problem.evaluate(x)[0]):
             return x
