@@ -178,7 +178,6 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/finish:EXCHANGES": Threshold("exchanges that a step counts as"),
     "engines/finish:CHEAPER": Threshold("predicted cost beside that of going on"),
     "engines/finish:MOST": fixed("the most features of a model", "a safety limit: messages of at most about 0.75 MB"),
-    "engines/finish:PROMISING": Threshold("expected gap beside the tolerance", without=1e09),
     "engines/finish:COARSE": fixed(
         "least tolerance without a ridge", "derived: slopes are rounded to about 1e-8; tolerances here are larger"
     ),
@@ -202,10 +201,21 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/stopping.Stopping:_is_promising": Threshold(
         "expected gap, 10 tolerances, at which clients are asked", promising
     ),
-    "engines/prepare:SHORT": Threshold("numbers up to which a message is short"),
-    "engines/prepare:LEVELS": Threshold("levels up"),
-    "engines/prepare:LEVELS_OF_SHORT": Threshold("levels up of short messages"),
-    "engines/prepare:LEVELS_DOWN": Threshold("levels down"),
+    "engines/choice:FAR": Threshold("exchanges of Newton's method beside log2 of the digits"),
+    "engines/choice:STEPS": fixed("exchanges where f is quadratic", "derived: one that asks, one that is certified"),
+    "engines/choice:SURE": Threshold("rounds of ShiftedPDFP beside those that sizes predict, f quadratic"),
+    "engines/choice:UNSURE": Threshold("the same for other f"),
+    "engines/choice:COARSE": fixed(
+        "accuracy below which NewtonPDFP needs a ridge", "measured: gaps of 6e-8 and 3e-7 are left without one"
+    ),
+    "engines/choice:INNER": Threshold("accuracy of NewtonPDFP's inner solves where f is quadratic"),
+    "engines/choice:CERTIFICATE_UP": fixed("numbers of a certificate for each coefficient", "measured: 4.1"),
+    "engines/choice:CERTIFICATE_DOWN": fixed("the same to the clients", "measured: 2.1"),
+    "engines/choice:MOST_NUMBERS": fixed("numbers that clients remember for NewtonPDFP", MEMORY),
+    "engines/choice:SHORT": Threshold("numbers up to which a message is short"),
+    "engines/choice:LEVELS": Threshold("levels up"),
+    "engines/choice:LEVELS_OF_SHORT": Threshold("levels up of short messages"),
+    "engines/choice:LEVELS_DOWN": Threshold("levels down"),
     "engines/prepare:ASKED": fixed("numbers that are asked for at a time, and ASKED_ELSEWHERE", MEMORY),
     "methods/shifted:PAST": Threshold("weight of the past in smoothed progress", below_one),
     "methods/shifted:ALARM": Threshold("growth of squared progress that is an alarm"),
