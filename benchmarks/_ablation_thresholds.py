@@ -187,7 +187,6 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/finish:EXCHANGES": Threshold("exchanges that a step counts as"),
     "engines/finish:CHEAPER": Threshold("predicted cost beside that of going on"),
     "engines/finish:MOST": fixed("the most features of a model", "limit: messages of at most about 0.75 MB"),
-    "engines/finish:PROMISING": Threshold("expected gap beside the tolerance", without=1e09),
     "engines/finish:COARSE": fixed(
         "least tolerance without a ridge", "derived: slopes are rounded to about 1e-8; tolerances here are larger"
     ),
@@ -210,17 +209,23 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/stopping:EVERYONE": Threshold("the same, in rounds in which all take part once"),
     "engines/stopping:CHEAP": Threshold("expected gap, in tolerances, at which clients are asked for two numbers"),
     "engines/stopping:DEAR": Threshold("the same, for gradients"),
-    "engines/prepare:SHORT": Threshold("numbers up to which a message is short"),
-    "engines/prepare:LEVELS": Threshold("levels up"),
-    "engines/prepare:LEVELS_OF_SHORT": Threshold("levels up of short messages"),
-    "engines/prepare:LEVELS_DOWN": Threshold("levels down"),
-    "engines/prepare:ASKED": fixed("numbers that are asked for at a time", MEMORY),
-    "engines/prepare:ASKED_ELSEWHERE": fixed("the same, of clients at sites", MEMORY),
-    "engines/choice:MOST_COEFFICIENTS": fixed("coefficients up to which Hessians are sent", "limit: messages of 4 MB"),
-    "engines/choice:MOST_CLIENTS": fixed(
-        "clients up to which Newton's method is chosen", "open: its traffic grows with their number"
+    "engines/choice:FAR": Threshold("exchanges of Newton's method beside log2 of the digits"),
+    "engines/choice:STEPS": fixed("exchanges where f is quadratic", "derived: one that asks, one that is certified"),
+    "engines/choice:SURE": Threshold("rounds of ShiftedPDFP beside those that sizes predict, f quadratic"),
+    "engines/choice:UNSURE": Threshold("the same for other f"),
+    "engines/choice:COARSE": fixed(
+        "accuracy below which NewtonPDFP needs a ridge", "measured: gaps of 6e-8 and 3e-7 are left without one"
     ),
-    "engines/choice:FAR": fixed("predicted exchanges of Newton's method", "open: the same for all problems"),
+    "engines/choice:INNER": Threshold("accuracy of NewtonPDFP's inner solves where f is quadratic"),
+    "engines/choice:CERTIFICATE_UP": fixed("numbers of a certificate for each coefficient", "measured: 4.1"),
+    "engines/choice:CERTIFICATE_DOWN": fixed("the same to the clients", "measured: 2.1"),
+    "engines/choice:MOST_NUMBERS": fixed("numbers that clients remember for NewtonPDFP", MEMORY),
+    "engines/choice:SHORT": Threshold("numbers up to which a message is short"),
+    "engines/choice:LEVELS": Threshold("levels up"),
+    "engines/choice:LEVELS_OF_SHORT": Threshold("levels up of short messages"),
+    "engines/choice:LEVELS_DOWN": Threshold("levels down"),
+    "engines/prepare:ASKED": fixed("numbers that are asked for at a time, and ASKED_ELSEWHERE", MEMORY),
+    "engines/prepare:ASKED_ELSEWHERE": fixed("the same, of clients at sites", MEMORY),
     "engines/local_models:LEVELS": fixed("levels of second derivatives", "derived: what 12 bits hold, sign included"),
     "methods/shifted:PAST": Threshold("weight of the past in smoothed progress", below_one),
     "methods/shifted:ALARM": Threshold("growth of squared progress that is an alarm"),

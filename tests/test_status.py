@@ -303,15 +303,15 @@ def test_neither_the_number_of_rounds_nor_evaluations_steer_a_run(l2: float) -> 
 
 
 @pytest.mark.parametrize("l2", [0.0, 1e-3])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_looser_tolerance_costs_hardly_more(seed: int, l2: float) -> None:
     problem = sparse_binary(seed, l2=l2)
     results = [fpdfp.solve(problem, rounds=2000, tol=tol) for tol in (1e-2, 1e-3, 1e-4, 1e-6)]
     assert all(result.status == "converged" for result in results)
     bits = [result.total_up + result.total_down for result in results]
     for place, sent in enumerate(bits):
-        # A look or a Newton step in vain is not excluded.
-        assert sent <= 1.6 * min(bits[place:])
+        # A look, or a Newton step in few features that saves rounds and not bits, is not excluded.
+        assert sent <= 1.12 * min(bits[place:])
 
 
 def test_a_certificate_of_a_large_map_costs_no_more_than_the_run() -> None:

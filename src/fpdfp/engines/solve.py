@@ -198,16 +198,21 @@ def solve(
 
 def _name_separation(problem: Problem, result: Result, tol: float | None) -> Result:
     """Warn where a run to a tolerance had no minimum to reach, and name the features that separate outcomes."""
-    if tol is None or result.status not in NOT_REACHED or not isinstance(problem.losses, LinearModel):
+    if tol is None or not isinstance(problem.losses, LinearModel):
+        return result
+    # Newton's method is soon where nothing is left of the objective, and certifies that.
+    vanished = result.status == "converged" and result.objective <= problem.least_scale
+    if not (vanished or result.status in NOT_REACHED):
         return result
     meter = Meter(problem.losses)
     with meter.counting("end"):
         growing = find_growing(problem.metered(meter), result.x, result.v, result.objective, tol)
-    message = result.message
+    message, status = result.message, result.status
     if growing:
+        status = "stationary" if vanished else status
         message += f"; there is no minimum: {SeparationError(growing)}"
         warn(f"solve found no minimum: {SeparationError(growing)}", AccuracyWarning)
-    return dataclasses.replace(result, message=message, traffic=result.traffic + meter.traffic)
+    return dataclasses.replace(result, status=status, message=message, traffic=result.traffic + meter.traffic)
 
 
 def run(problem: Problem, method: Method | None, options: RunOptions, engine: RemoteEngine | None = None) -> Result:
