@@ -30,12 +30,12 @@ import numpy as np
 import fpdfp
 from benchmarks import _federation as trial
 from benchmarks import _tools
-from fpdfp.federation.agent import Agent, enrol
+from fpdfp.federation.agent import Agent
+from fpdfp.federation.connection import Connection, enrol
 from fpdfp.federation.desk import Desk
 from fpdfp.federation.engine import Asking, FederationEngine
 from fpdfp.federation.hub import serve
 from fpdfp.federation.identity import read_invitation
-from fpdfp.federation.link import Link
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.rehearse import free_port
 from fpdfp.federation.study import Study
@@ -116,14 +116,14 @@ def attend(folder: Path, sites: int, first: int, last: int) -> None:
 
 
 @contextlib.contextmanager
-def running(sites: int) -> Iterator[tuple[Link, list[str]]]:
+def running(sites: int) -> Iterator[tuple[Connection, list[str]]]:
     """Within this, a hub and its sites run."""
     processes: list[subprocess.Popen[bytes]] = []
     names = [f"site{site}" for site in range(sites)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         study = Study.create(folder / "study", names, hosts=["127.0.0.1"], port=free_port())
-        link = Link(study.analyst)
+        link = Connection(study.analyst)
 
         def start(what: str, *arguments: Any) -> None:
             program = f"import sys; from pathlib import Path; from benchmarks.federation import {what}; {what}"
@@ -155,13 +155,13 @@ def run_hub(folder: str) -> None:
     serve(Study(folder), "127.0.0.1")
 
 
-def at_sites(link: Link, names: list[str]) -> tuple[FederationEngine, fpdfp.Problem]:
+def at_sites(link: Connection, names: list[str]) -> tuple[FederationEngine, fpdfp.Problem]:
     """Return an engine, and the problem whose losses are at its sites."""
     engine = FederationEngine(Asking(link), names, MODEL)
     return engine, fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
 
 
-def measure(link: Link, names: list[str], rounds: int) -> dict[str, Any]:
+def measure(link: Connection, names: list[str], rounds: int) -> dict[str, Any]:
     """Rounds per second of each method, and bytes a round."""
     found: dict[str, Any] = {}
     for method in trial.METHODS:

@@ -19,7 +19,6 @@ import errno
 import fcntl
 import hashlib
 import json
-import logging
 import os
 import threading
 import time
@@ -28,8 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fpdfp.engines import files
+from fpdfp.federation.text import log, printable
 
-log = logging.getLogger("fpdfp.federation")
 LOG, HEAD = "audit.jsonl", "audit.head"
 #: Seconds after which lines are forced to the disk, and between two heads while nothing but answers is written.
 EVERY, HEAD_EVERY = 1.0, 10.0
@@ -158,7 +157,7 @@ class Audit:
         cannot be forced to the disk stays: the log may say that more left than did.
         """
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        fields = {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
+        fields = {name: printable(value) if isinstance(value, str) else value for name, value in fields.items()}
         number, before = (0, NOTHING) if self.last is None else (self.last.number, self.last.hash)
         entry = Entry(number=number + 1, time=now, before=before, **fields).sealed()
         self._write(json.dumps(vars(entry), ensure_ascii=False).encode() + b"\n")
@@ -221,17 +220,6 @@ class Audit:
             finally:
                 with self._syncing:
                     self._file.close()
-
-
-def clean(text: str) -> str:
-    r"""Return a text with all that is not to be seen written out: no line, colour or half a letter of a stranger's.
-
-    >>> clean("age\n2  answered")
-    'age\\n2  answered'
-    """
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def entries(folder: Path) -> Iterator[Entry]:

@@ -10,7 +10,6 @@ import contextlib
 import datetime
 import hashlib
 import importlib
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,9 +43,9 @@ from fpdfp.federation.rules import (
     width_of,
 )
 from fpdfp.federation.slots import say_full
+from fpdfp.federation.text import log
 from fpdfp.losses.base import Losses
 
-log = logging.getLogger("fpdfp.federation")
 #: How many models a site keeps ready.
 MODELS = 4
 #: How many replies of a run must have left before one is compared with them.

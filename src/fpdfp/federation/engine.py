@@ -17,7 +17,8 @@ from fpdfp.engines.record import plan_name
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
-from fpdfp.federation.link import Link
+from fpdfp.federation.connection import Connection
+from fpdfp.federation.text import printable, refuse_unprintable
 from fpdfp.precondition.cost import TYPICAL, Network
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder
@@ -46,7 +47,7 @@ class Asking:
         Those whose answers are added up, which each of them is told; none for those that are asked.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Connection) -> None:
         self.link = link
         self.sites: tuple[str, ...] = ()
         self._sequence = 0
@@ -68,15 +69,16 @@ class Asking:
             return parcel
         try:
             tree = unpack(parcel)
+            refuse_unprintable(tree)
             if not isinstance(tree, dict) or (tree.get("run"), tree.get("sequence")) != (run, sequence):
                 raise MessageError(f"it is not about request {sequence} of run {run}")
             if tree.get("site") != site:
                 raise MessageError("it is from another site")
             if "error" in tree:
                 self._catch_up(tree.get("seen"))
-                raise MessageError(quote(tree["error"]))
+                raise MessageError(printable(tree["error"]))
             if "refused" in tree:
-                return RefusalError(quote(tree["refused"]))
+                return RefusalError(printable(tree["refused"]))
             return tree
         except MessageError as error:
             return error
@@ -146,7 +148,7 @@ class FederationEngine(RemoteEngine):
         return self._sites
 
     @property
-    def link(self) -> Link:
+    def link(self) -> Connection:
         """The way to the sites, which knows what was sent, and how long it took."""
         return self._asking.link
 
@@ -259,8 +261,3 @@ def gather_answers(asking: Asking, run: str, trees: Mapping[str, Tree], timeout:
 def _round(number: float) -> float:
     """Return the nearest power of two."""
     return float(2.0 ** round(math.log2(max(number, 1e-9))))
-
-
-def quote(text: Any) -> str:
-    """Return what a site says as it can stand in a log: one short line of printable characters."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:500])

@@ -10,6 +10,7 @@ from pathlib import Path
 from fpdfp.engines import files
 from fpdfp.errors import MessageError
 from fpdfp.federation.slots import Slots, say_full
+from fpdfp.federation.text import read_name
 
 FILE = "seen.fpdfp"
 #: Of how many runs the last request is known.
@@ -26,7 +27,7 @@ class OlderError(MessageError):
         self.seen = seen
 
 
-class Seen:
+class ReplayGuard:
     """The numbers of the last requests of runs, so that older ones are refused; the same one may come again.
 
     A number is written before its request is answered.
@@ -38,12 +39,12 @@ class Seen:
 
     Examples
     --------
-    >>> seen = Seen()
+    >>> seen = ReplayGuard()
     >>> seen.check("run", 2)
     >>> seen.check("run", 1)
     Traceback (most recent call last):
       ...
-    fpdfp.federation.seen.OlderError: a request is older than one that was answered (1, 2)
+    fpdfp.federation.replay.OlderError: a request is older than one that was answered (1, 2)
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -56,6 +57,10 @@ class Seen:
 
     def check(self, run: str, sequence: int) -> None:
         """Refuse a request that is older than one of its run, and take note of it."""
+        try:
+            read_name("the name of a run", run)
+        except ValueError as error:
+            raise MessageError(str(error)) from None
         if not 0 <= sequence < 1 << 63:
             raise MessageError("the number of a request must have at most 63 bits, and no sign")
         name = hashlib.sha256(run.encode(errors="replace")).digest()[:16]
