@@ -30,7 +30,7 @@ OBJECTS: list[Any] = [
     penalties.GroupL12(0.1, axis=0), penalties.GroupL12(0.1, groups=[0, 0, 1]),
     penalties.Stacked([penalties.L1(0.1), penalties.NonNegative()], shapes=[(3,), (3,)]),
     precondition.Scaling(np.ones(3)), precondition.Whitening(np.eye(3)), precondition.Fourier(np.eye(5)[2]),
-    precondition.QuantizedMoments(31), precondition.Fourier(np.eye(5)[2]).factor,
+    precondition.Fourier(np.eye(5)[2]).factor,
     fpdfp.steps.Constant(0.1), fpdfp.QSGD(3), fpdfp.compress.TopK(2), fpdfp.methods.InnerSolve(),
     fpdfp.ShiftedPDFP(), fpdfp.FPDFP(), fpdfp.methods.FedProx(0.1),
 ]  # fmt: skip
