@@ -91,15 +91,15 @@ class AbsentError(RuntimeError):
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer
-    """A site does not answer: one sentence for the analyst, and a detail for the site's own log.
+    """A site does not answer: one sentence for the analyst, a detail for the site's log, and its rule.
 
     >>> str(Refusal("this site does not tell second moments of its rows", "12 rows"))
     'this site does not tell second moments of its rows'
     """
 
-    def __init__(self, sentence: str, detail: str = "") -> None:
+    def __init__(self, sentence: str, detail: str = "", rule: str = "") -> None:
         super().__init__(sentence)
-        self.sentence, self.detail = sentence, detail
+        self.sentence, self.detail, self.rule = sentence, detail, rule
 
 
 class RefusalError(RuntimeError):

@@ -17,8 +17,8 @@ import fpdfp
 from fpdfp.federation.text import LONGEST, printable, read_path
 
 if TYPE_CHECKING:
-    from fpdfp.federation.desk import Desk
     from fpdfp.federation.identity import Identity
+    from fpdfp.federation.request_guard import RequestGuard
 
 TEMPLATE = Path(__file__).parent / "template"
 
@@ -151,10 +151,10 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
     return enrol(invited, folder)
 
 
-def open_desk(identity: Identity, data: Path, policy: Path | None) -> Desk:
+def open_desk(identity: Identity, data: Path, policy: Path | None) -> RequestGuard:
     """Return what answers for a site: its table behind its policy, which is written where there is none."""
-    from fpdfp.federation.desk import Desk
     from fpdfp.federation.policy import Policy, template
+    from fpdfp.federation.request_guard import RequestGuard
     from fpdfp.federation.table import SiteTable
 
     if policy is None:
@@ -163,7 +163,7 @@ def open_desk(identity: Identity, data: Path, policy: Path | None) -> Desk:
             policy.write_text(template())
             say(f"{policy} is the policy: read it, and change what does not fit", err=True)
     rules = Policy.read(policy)
-    return Desk(identity.about.name, SiteTable.read(data, rules.columns), rules, identity.folder)
+    return RequestGuard(identity.about.name, SiteTable.read(data, rules.columns_of_the_table), rules, identity.folder)
 
 
 @app.command()
@@ -298,7 +298,7 @@ def release(place: Kept) -> None:
     """
     with leaving():
         from fpdfp.federation import outbox
-        from fpdfp.federation.desk import STOPPED
+        from fpdfp.federation.request_guard import STOPPED
 
         if (place / STOPPED).exists():
             (place / STOPPED).unlink()

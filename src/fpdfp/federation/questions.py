@@ -27,8 +27,9 @@ from fpdfp.scores.site import SiteScores
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts
 from fpdfp.survival.periods import name_periods
 
-#: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates.
-Kind = Literal["number", "integer", "truth", "category", "empty", "other"]
+#: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates, and ``"hidden"``
+#: is what a site's policy does not allow to use.
+Kind = Literal["number", "integer", "truth", "category", "empty", "other", "hidden"]
 #: At so many points predictions are evaluated in one question.
 MOST_POINTS = 100
 Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "Ordinal", "Cox"]
