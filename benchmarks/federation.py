@@ -94,7 +94,7 @@ class InTurn:
     turn = threading.Lock()
 
     def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+        self._desk, self.audit = desk, desk.audit
 
     def answer(self, asked: dict[str, Any], asker: Any) -> dict[str, Any]:
         with self.turn:

@@ -208,6 +208,21 @@ def remove(study: StudyFolder, name: Name) -> None:
 
 
 @app.command()
+def forget(study: StudyFolder, name: Name) -> None:
+    """Accept that a site's log begins anew, or has lost lines: what the hub and analysts remember of it is forgotten.
+
+    Do so when the site has told you why, for example after a power cut or when an old copy of its folder was restored.
+
+    Example: fpdfp federation forget study north
+    """
+    with leaving():
+        from fpdfp.federation.study import Study
+
+        Study(study).registry.forget(name)
+    say(f"{name} may connect with the log that it has now")
+
+
+@app.command()
 def invite(study: StudyFolder, name: Name) -> None:
     """Write an invitation for a new site, or for one that has lost its key: its old one is of no use then.
 
