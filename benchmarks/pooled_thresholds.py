@@ -4,8 +4,8 @@
 
 Each cell has two medians, divided by those with the present value: of the steps, over the problems and tolerances
 where these change (in brackets the range of the ratios and how many change), and of the processor time of all runs. A
-number is flat if the medians of steps are within 10 %. A run that does not converge is named. One thread; times are of
-single runs, and show large changes alone.
+number is flat if both medians of times are within 10 %: a step may take more or less time. A run that does not converge
+is named. One thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks._ablation_thresholds import POOLED
 from benchmarks.solvers import differences
 
 TOLERANCES = (1e-3, 1e-7)
-#: Medians that differ by no more are those of a flat curve.
+#: Medians of times that differ by no more are those of a flat curve.
 FLAT = 0.1
 
 
@@ -118,9 +118,9 @@ def sweep(name: str, problems: list[fpdfp.Problem], present: list[tuple[float, i
         seconds = float(np.median([after[0] / before[0] for before, after in both]))
         failed = sum(before[2] and not after[2] for before, after in both)
         failures += failed
-        medians.append(float(np.median(steps)) if steps else 1.0)
+        medians.append(seconds)
         span = (
-            f"{medians[-1]:.2f} ({min(steps):.2f} to {max(steps):.2f}; {len(steps)} of {len(both)})"
+            f"{np.median(steps):.2f} ({min(steps):.2f} to {max(steps):.2f}; {len(steps)} of {len(both)})"
             if steps
             else "same"
         )
