@@ -113,9 +113,12 @@ def test_an_ablation_sees_what_a_run_does() -> None:
     assert found.medians["few features"][0] == without["rounds"] / whole["rounds"]
 
 
-@pytest.mark.parametrize("name", [name for name, one in _ablation_thresholds.THRESHOLDS.items() if one.change])
+SWEPT = _ablation_thresholds.THRESHOLDS | _ablation_thresholds.POOLED
+
+
+@pytest.mark.parametrize("name", [name for name, one in SWEPT.items() if one.change])
 def test_a_sweep_changes_a_threshold(name: str) -> None:
-    one = _ablation_thresholds.THRESHOLDS[name]
+    one = SWEPT[name]
     for patch in one.patches(name, 2.0):
         before = getattr(patch.getter(), patch.attribute)
         with patch:
@@ -162,3 +165,8 @@ def test_numbers_are_found() -> None:
     assert {"CHEAP", "DEAR", "FIRST"} <= numbers_of("engines/stopping")
     assert "FLOORS" in numbers_of("precondition/quantized")
     assert "UNEVEN" in numbers_of("methods/_preconditioned")
+
+
+@pytest.mark.parametrize("name", [name for name, one in _ablation_thresholds.POOLED.items() if not one.change])
+def test_thresholds_that_are_not_swept_are_there(name: str) -> None:
+    assert _ablation_thresholds.POOLED[name].value(name) != "gone"

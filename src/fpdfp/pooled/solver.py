@@ -85,7 +85,8 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
         With float32 data, gaps below about 1e-6 are often out of reach.
     x0
         Where to start, for instance the solution for another weight of the penalty. By default, zero, or a rough
-        solution of a part of the rows.
+        solution of a part of the rows. If the losses are infinite at zero (gamma outcomes with the inverse link), a
+        start is looked for; an error asks for x0 if none is found.
 
     Returns
     -------
