@@ -213,9 +213,6 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/choice:STEPS": fixed("exchanges where f is quadratic", "derived: one that asks, one that is certified"),
     "engines/choice:SURE": Threshold("rounds of ShiftedPDFP beside those that sizes predict, f quadratic"),
     "engines/choice:UNSURE": Threshold("the same for other f"),
-    "engines/choice:COARSE": fixed(
-        "accuracy below which NewtonPDFP needs a ridge", "measured: gaps of 6e-8 and 3e-7 are left without one"
-    ),
     "engines/choice:INNER": Threshold("accuracy of NewtonPDFP's inner solves where f is quadratic"),
     "engines/choice:CERTIFICATE_UP": fixed("numbers of a certificate for each coefficient", "measured: 4.1"),
     "engines/choice:CERTIFICATE_DOWN": fixed("the same to the clients", "measured: 2.1"),

@@ -361,8 +361,7 @@ def test_a_run_to_a_tolerance_takes_the_cheapest_method() -> None:
     newton, default, logistic = fpdfp.NewtonPDFP, fpdfp.ShiftedPDFP, fpdfp.losses.Logistic
     # Where f is quadratic the server knows all of it once clients have sent their second moments.
     assert choose(10, 20) is choose(10, 20, clients_per_round=5) is newton
-    assert choose(10, 20, tol=1e-9) is fpdfp.ProximalNewton  # NewtonPDFP leaves more
-    assert choose(10, 20, tol=1e-9, clients_per_round=5) is default
+    assert choose(10, 20, tol=1e-9) is choose(10, 20, tol=1e-9, clients_per_round=5) is newton
     assert choose(500, 20) is default
     assert choose(6, 10, logistic) is fpdfp.ProximalNewton
     assert choose(6, 10, logistic, clients_per_round=5) is default

@@ -60,9 +60,7 @@ STEPS = 2.0
 #: ``benchmarks.default`` that were looked at, and 12 of the ablation, to 1e-6): 0.4 to 1.1 times as many where f is
 #: quadratic, since bounds are then Hessians, and 0.6 to 5 times as many elsewhere; 1.5 is the geometric mean.
 SURE, UNSURE = 0.6, 1.5
-#: NewtonPDFP leaves an error of 1e-8 in x, which is one of the gap where f has no ridge: not below this accuracy.
-COARSE = 1e-6
-#: How near NewtonPDFP then goes to the minimum of its model, which is f: the first round is the last.
+#: How near NewtonPDFP goes to the minimum of its model, which is f itself: the first round is to be the last.
 INNER = 1e-4
 #: The numbers for each coefficient that a certificate takes from each client, and to it: 4.1 and 2.1 were measured with
 #: 100 coefficients.
@@ -127,7 +125,8 @@ def predict_prices(problem: Problem, options: RunOptions, purpose: Purpose) -> d
     if suits_newton(d, count, options):
         exact = given._replace(round_up=64.0 * count * (triangle + d), round_down=64.0 * count * d)
         prices["ProximalNewton"] = score(exact.price(STEPS if quadratic else FAR + math.log2(given.digits)))
-    if quadratic and (ridge or options.aim >= COARSE) and suits_memory(d, count, options):
+    # Without a ridge the gap needs an x that only closed proxes give.
+    if quadratic and (ridge or problem.linop.is_identity) and suits_memory(d, count, options):
         steps = given._replace(round_up=64.0 * n * d, round_down=64.0 * n * d)
         once = 32.0 * count * triangle
         prices["NewtonPDFP"] = score(steps.price(STEPS, once + 64.0 * count * d, once, count, 1))

@@ -19,8 +19,9 @@ from fpdfp.precondition.agreement import Agreement, Clients
 from fpdfp.precondition.base import full, lower
 from fpdfp.precondition.exchange import as_sent, whitening_of
 from fpdfp.problem import LocalLosses, Model
+from fpdfp.quadratic.blocks import blocks_of
 from fpdfp.quadratic.solve import minimise, needs_inner
-from fpdfp.quadratic.statement import Distance, InnerSolve, Work
+from fpdfp.quadratic.statement import Distance, InnerSolve, Quadratic, Work
 from fpdfp.rng import Draws
 
 #: Eigenvalues of the learned Hessian, relative to the bound it began with, are raised to this while it still changes as
@@ -306,7 +307,16 @@ class NewtonAlgorithm(ServerSolves, Remembering):
         return NewtonState(u, v, hessian, linear, np.array([extra, smoothed, least]), state.work + work.steps)
 
     def minimise(self, hessian: Array, linear: Array, state: NewtonState) -> tuple[Array, Array, Work]:
-        """Return the minimum of ½uᵀHu + ⟨q, u⟩ + g(BSu), its dual, and what it took."""
+        """Return the minimum of ½uᵀHu + ⟨q, u⟩ + g(BSu), its dual, and what it took.
+
+        Norms of blocks of x are minimised exactly in x: other coordinates leave an error of 1e-8 in x.
+        """
+        if self.model.linop.is_identity and blocks_of(self.model.penalty, len(linear)) is not None:
+            root = self.whitening.coordinates(np.eye(len(linear)))  # u = rootᵀ x
+            matrix = root @ hessian @ root.T
+            q = Quadratic.of((matrix + matrix.T) / 2.0, root @ linear, self.factor.apply(state.u))
+            found = minimise(self.model, q, state.v[0])
+            return self.whitening.coordinates(found.u), found.v[None], found.work
         inner_coordinates = Whitening(hessian)
         S, R = self.factor, inner_coordinates.factor
         space = self.model._replace(linop=Compose(self.model.linop, Compose(S, R)))
