@@ -19,6 +19,7 @@ from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.requests import Request
 from fpdfp.errors import Refusal
 from fpdfp.federation.asker import Asker
+from fpdfp.federation.engine import refusal
 from fpdfp.federation.guard import ALL, GuardedData
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.request_guard import RequestGuard as Desk
@@ -138,6 +139,7 @@ class Desks(RemoteEngine):
 
     def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         replies: dict[int, Any] = {}
+        refused: dict[str, Any] = {}
         for site, tree in asked.items():
             envelope = {"kind": "request", "run": self.run_id, "sequence": 1, "model": self.model_name, "request": tree}
             envelope["plan"] = self.plan
@@ -145,11 +147,14 @@ class Desks(RemoteEngine):
             if "needs_model" in reply:
                 reply = self.desks[site].answer(unpack(pack(envelope | {"spec": self.model})), ANALYST)
             if "refused" in reply:
-                raise Refusal(reply["refused"])
+                refused[self.names[site]] = reply["refused"]
+                continue
             assert "reply" in reply, reply
             came = unpack(pack(reply["reply"]))
             replies[site] = came if self.change is None else self.change(site, tree, came)
             self.seen.append((tree, came))
+        if refused:
+            raise refusal(refused)
         return replies
 
     def fit(self, penalty: Any = None, **options: Any) -> Any:

@@ -56,14 +56,15 @@ def study(sites: Any, **options: Any) -> Iterator[tuple[str, Any]]:
     for column in (*NUMBERS[:5], *TRUTHS, "stage"):
         yield f"disease by {column}", fit(logistic, sites, f"disease ~ {column}", options)
     base = "disease ~ age + female"
-    for added in ("", " + pressure", " + oldpeak + angina", " + C(stage) + smoker"):
+    for added in (" + pressure", " + oldpeak + angina", " + C(stage) + smoker", " + rate + diabetes"):
         yield f"model with{added}", fit(logistic, sites, base + added, options)
     yield "model of nine", fit(logistic, sites, f"disease ~ {NINE}", options)
     cox = fpdfp.FederatedCoxRegression(baseline=GRID)
     yield "hazards", fit(cox, sites, "Surv(time, died) ~ age + female + oldpeak + angina + arm", options)
+    small = fit(logistic, sites, f"{base} + angina", options)
     for added in ("diabetes", "C(stage)"):
-        whole = fit(logistic, sites, f"disease ~ age + female + angina + {added}", options)
-        yield f"likelihood-ratio test of {added}", whole
+        large = fit(logistic, sites, f"{base} + angina + {added}", options)
+        yield f"likelihood-ratio test of {added}", small.compare(large)
     path = fpdfp.FederatedLogisticRegressionCV(penalty="l1", cv=5, standardize=True, alphas=20)
     yield "lasso path", fit(path, sites, f"disease ~ {' + '.join((*NUMBERS, *TRUTHS))}", options)
     model = fit(logistic, sites, f"disease ~ {NINE}", options)

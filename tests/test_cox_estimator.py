@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError, SeparationError
 from fpdfp.federation import questions
 from fpdfp.federation.cohort import LocalCohort
+from fpdfp.federation.engine import refusal
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import BaselineQuestion, ConcordanceQuestion, RiskQuestion
 from fpdfp.federation.request_guard import RequestGuard as Desk
@@ -317,15 +319,25 @@ class DeskCohort:
 
     def ask(self, question: Any) -> list[Any]:
         """Ask as over a network."""
-        answers = []
+        answers, refused = [], {}
         for desk in self.desks:
             asked = {**questions.write(question), "run": "run", "sequence": 1}
             reply = unpack(pack(desk.answer(unpack(pack(asked)), ANALYST)))
             if "refused" in reply:
-                raise RefusalError(f"{desk.name}: {reply['refused']}")
+                refused[desk.name] = reply["refused"]
+                continue
             assert "reply" in reply, reply
             answers.append(questions.read_answer(question, reply["reply"]))
+        if refused:
+            raise refusal(refused)
         return answers
+
+    def without(self, sites: Any) -> DeskCohort:
+        """Return some of the sites."""
+        made = copy.copy(self)
+        made.desks = [desk for desk in self.desks if desk.name not in sites]
+        made.names = [desk.name for desk in made.desks]
+        return made
 
     def losses(self, spec: Any) -> Any:
         """Return losses at the desks."""

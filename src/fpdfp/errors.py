@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 
 class ArgumentError(ValueError):
@@ -103,7 +104,17 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer
 
 
 class RefusalError(RuntimeError):
-    """Sites refuse what they were asked; the message names them and says why."""
+    """Sites refuse what they were asked; the message names them and says why.
+
+    Attributes
+    ----------
+    sites
+        What each site that refuses says, by its name.
+    """
+
+    def __init__(self, message: str, sites: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.sites = dict(sites or {})
 
 
 class ModelFileError(ValueError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -139,6 +140,29 @@ class Federation:
             self._names = sorted(known) if self._chosen is None else self._chosen
             self._asking.sites = tuple(self._names)
         return list(self._names)
+
+    def without(self, sites: Collection[str]) -> Federation:
+        """Return the federation without some sites, over the same connection."""
+        made = copy.copy(self)
+        made._names = [name for name in self.names if name not in sites]
+        made._asking, made._engine = Asking(self._link), None
+        made._asking.sites = tuple(made._names)
+        return made
+
+    def budget(self) -> Any:
+        """Return a data frame with what each site has spent of its budget, and what is left, in analyses.
+
+        An analysis is a model, a curve, a test, or a path or cross-validation; what belongs to one, such as standard
+        errors, a certificate or an evaluation, is free.
+        """
+        import pandas
+
+        came = gather_answers(
+            self._asking, secrets.token_hex(8), dict.fromkeys(self.names, {"kind": "budget"}), self._patience
+        )
+        table = pandas.DataFrame(came).T.astype(int)
+        table["left"] = table["allowed"] - table["spent"]
+        return table.rename_axis("site")
 
     @property
     def engine(self) -> FederationEngine | None:
