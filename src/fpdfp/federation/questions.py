@@ -18,6 +18,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.datasets import Moments
 from fpdfp.engines.hints import fit
 from fpdfp.engines.parcel import pack
+from fpdfp.engines.plausible import check_answer
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival
@@ -464,6 +465,7 @@ def read_answer(question: Question, tree: Any) -> Answer:
         counts = [made.known, *made.levels, made.classes, made.invalid]
         if any(one.size and not 0 <= one.min() <= one.max() <= made.rows for one in counts):
             raise MessageError(f"sums must have counts from 0 to the {made.rows} rows")
+    check_answer(made)
     return made
 
 
