@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fpdfp import _checks
 from fpdfp.cohorts.question import Question
+from fpdfp.engines.plausible import compare_answers
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.connection import Connection, Usage
@@ -222,6 +223,7 @@ class Federation:
                 answers.append(read_answer(question, came[name]))
             except MessageError as error:
                 raise MessageError(f"the answer of {name} cannot be used: {error}") from None
+        compare_answers(self.names, answers)
         return answers
 
     def losses(self, spec: ModelSpec) -> Losses:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import fpdfp
 from fpdfp.federation.text import LONGEST, printable, read_path
 
 if TYPE_CHECKING:
@@ -413,7 +412,7 @@ def write_service(kind: str, folder: Path, **values: object) -> list[Path]:
         if program is None
         else read_path("fpdfp", program),
         "FOLDER": read_path("folder", folder.resolve()),
-        "VERSION": fpdfp.__version__,
+        "PYTHON": f"{sys.version_info.major}.{sys.version_info.minor}",
         "HARDENING": (TEMPLATE / "hardening.in").read_text().rstrip(),
     }
     written = []
