@@ -27,7 +27,7 @@ def test_a_fifth_hospital_that_is_too_small_stays_out(tmp_path: Path) -> None:
     """Ten coefficients are a fifth of 50 rows, and some 49 have no missing values."""
     sites: Any = DeskCohort(make_patients(SIZES | SMALL), tmp_path)
     model = fpdfp.FederatedLogisticRegression(penalty="none")
-    with pytest.raises(RefusalError, match="aarau refuses: .* at most 0.2 coefficients") as error:
+    with pytest.raises(RefusalError, match=r"aarau refuses: .* at most 0\.2 coefficients") as error:
         model.fit(sites, f"disease ~ {NINE}")
     assert list(error.value.sites) == ["aarau"]
     model.fit(sites, f"disease ~ {NINE}", on_refusal="exclude")

@@ -159,7 +159,7 @@ class Federation:
         import pandas
 
         came = gather_answers(
-            self._asking, secrets.token_hex(8), dict.fromkeys(self.names, {"kind": "budget"}), self._patience
+            self._asking, secrets.token_hex(8), {name: {"kind": "budget"} for name in self.names}, self._patience
         )
         table = pandas.DataFrame(came).T.astype(int)
         table["left"] = table["allowed"] - table["spent"]
