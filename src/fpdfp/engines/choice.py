@@ -1,4 +1,4 @@
-"""Which method runs when none is given: one function for ``solve``, estimators, selection and federations.
+"""The choice of the method where none is given: one function for ``solve``, estimators, selection and federations.
 
 With d coefficients, N clients of which n take part in a round, and k = log10(1/tol) digits, what is sent is
 
@@ -10,8 +10,8 @@ With d coefficients, N clients of which n take part in a round, and k = log10(1/
                        rounds
 
 and the gradients of a certificate. The cheapest in the sense of ``prefer`` runs. An estimator takes the method that is
-predicted to take the least time, on a typical network unless ``prefer`` is one, or ``"time"`` for that of a federation
-as it was measured. So a fit on one machine takes the same steps as one across sites.
+predicted to take the least time, on a typical network unless ``prefer`` is one, or ``"time"`` for the network
+of a federation as it was measured. So a fit on one machine takes the same steps as one across sites.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ EXCHANGES = Network(latency=1.0, up=1e18, down=1e18)
 FAR = 4.0
 #: Exchanges where f is quadratic.
 STEPS = 2.0
-#: What ShiftedPDFP is taken to need beside the rounds that sizes predict. Measured on 19 sets (those of
-#: ``benchmarks.default`` that were looked at, and 12 of the ablation, to 1e-6): 0.4 to 1.1 times as many where f is
+#: Rounds of ShiftedPDFP relative to the prediction from sizes. Measured on 19 sets (7 of ``benchmarks.default`` that
+#: were used for tuning, and 12 of the ablation, to 1e-6): 0.4 to 1.1 times as many where f is
 #: quadratic, since bounds are then Hessians, and 0.6 to 5 times as many elsewhere; 1.5 is the geometric mean.
 SURE, UNSURE = 0.6, 1.5
 #: How near NewtonPDFP goes to the minimum of its model, which is f itself: the first round is to be the last.
@@ -74,7 +74,7 @@ LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 11, 31
 def choose_method(
     problem: Problem, options: RunOptions, purpose: Purpose = "solve", *, name: str | None = None
 ) -> Method:
-    """Return the method of a run for which none is given; ``name`` is that of a choice that is made already."""
+    """Return the method of a run for which none is given; ``name`` continues an earlier choice."""
     losses = problem.losses
     if not losses.smooth:
         return _choose_newton(problem, options)
@@ -90,7 +90,7 @@ def choose_method(
 
 def _choose_name(problem: Problem, options: RunOptions, purpose: Purpose) -> str:
     """Return the name of the method for smooth losses whose clients remember something."""
-    # Without a tolerance nothing ends the dear rounds of Newton's method.
+    # Without a tolerance nothing ends the expensive rounds of Newton's method.
     if not _can_send_hessians(problem.losses) or (purpose == "solve" and not _is_plain(problem, options)):
         return "ShiftedPDFP"
     if purpose == "exact":
@@ -100,7 +100,7 @@ def _choose_name(problem: Problem, options: RunOptions, purpose: Purpose) -> str
 
 
 def predict_prices(problem: Problem, options: RunOptions, purpose: Purpose) -> dict[str, float]:
-    """Return what each method that fits is predicted to cost, as far as sizes tell."""
+    """Return what each method that fits is predicted to cost, from sizes alone."""
     losses, network = problem.losses, name_network(options.prefer, getattr(problem.losses, "engine", None))
     if purpose == "fit" and not isinstance(network, Network):
         network = EXCHANGES if network == "rounds" else TYPICAL
@@ -155,7 +155,7 @@ def _can_send_hessians(losses: Losses) -> bool:
 def _is_plain(problem: Problem, options: RunOptions) -> bool:
     """Whether this is a run to a tolerance in double precision with a finite penalty, and prices can be predicted.
 
-    With more features clients send parts of their second moments, and sizes do not tell what these are worth.
+    With more features clients send parts of their second moments, and sizes do not predict what these are worth.
     """
     few = problem.losses.shape[-1] <= (FEW if options.prefer == "balanced" else MOST_COEFFICIENTS)
     return few and options.tol is not None and problem.model.dtype == np.float64 and problem.penalty.finite
