@@ -163,7 +163,7 @@ class TestDesk:
     def test_memory_is_not_told(self, tmp_path: Path) -> None:
         none = np.zeros(0, dtype=np.int64)
         with pytest.raises(RefusedError, match="'memory'"):
-            ask(make_desk(*rows(), tmp_path), Request((Memory(none, none, []),)))
+            ask(make_desk(*rows(), tmp_path), Request((Memory(none, [], clients=none),)))
 
     def test_runs_are_counted_over_restarts(self, tmp_path: Path) -> None:
         policy = Policy(budget=Budget(runs=2))

@@ -23,6 +23,7 @@ from fpdfp.errors import MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.connection import Stream, renew, take_certificate
+from fpdfp.federation.conversation import CONVERSATION, NUMBER, UNKNOWN, Receiver
 from fpdfp.federation.framing import Backoff, Inbox, LostError, Message, RefusedError, clock_difference
 from fpdfp.federation.identity import About, Identity
 from fpdfp.federation.replay import OlderError, ReplayGuard
@@ -61,7 +62,7 @@ class Agent:
         self.identity, self._desk = identity, desk
         self._backoff = backoff or Backoff()
         self._ended = threading.Event()
-        self._seen = ReplayGuard(identity.folder)
+        self._seen, self._heads = ReplayGuard(identity.folder), Receiver()
         self._stream: Stream | None = None
         self.connected = threading.Event()
 
@@ -152,12 +153,14 @@ class Agent:
             log.warning("a request is left out: nobody waits for it any longer")
             return
         started = time.monotonic()
-        reply = respond(message, self.identity.about, self._desk, self._seen)
+        reply = respond(message, self.identity.about, self._desk, self._seen, self._heads)
         stream.send(Message("reply", {"id": number, "seconds": time.monotonic() - started}, reply))
 
 
-def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard) -> bytes:
+def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard, heads: Receiver | None = None) -> bytes:
     """Return the reply to a request; an error is a reply that says so.
+
+    ``heads`` are those of earlier requests, which a request may name; none of them by default.
 
     Only errors of the protocol are told in words: the text of another might say something of the data.
     """
@@ -167,13 +170,20 @@ def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard) -> by
             raise MessageError(f"a request of {message.dropped} bytes is too long")
         asked = unpack(message.body)
         refuse_unprintable(asked)
+        asker = _asker(message, about)
+        if isinstance(asked, dict):
+            echo = {name: asked[name] for name in (CONVERSATION, NUMBER) if name in asked} or echo
+            asked = (heads or Receiver()).read(asked, asker.fingerprint)
+        if asked is None:
+            return pack({UNKNOWN: True, **echo})
         if not isinstance(asked, dict) or type(asked.get("run")) is not str or type(asked.get("sequence")) is not int:
             raise MessageError("a request must say its run and its number")
-        echo |= {"run": asked["run"], "sequence": asked["sequence"]}
+        if CONVERSATION not in echo:
+            echo |= {"run": asked["run"], "sequence": asked["sequence"]}
         if asked.get("site") != about.name:
             raise MessageError(f"a request is for '{printable(asked.get('site'), 64)}', this is {about.name}")
         seen.check(asked["run"], asked["sequence"])
-        return pack({**desk.answer(asked, _asker(message, about)), **echo})
+        return pack({**desk.answer(asked, asker), **echo})
     except MessageError as error:
         log.warning("a request is refused: %s", error)
         known = {"seen": error.seen} if isinstance(error, OlderError) else {}
