@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import fpdfp
+from fpdfp.federation.rehearse import Rehearsal, split
 
 #: The rows of each hospital.
 SIZES = {"basel": 303, "cleveland": 260, "long_beach": 180, "zurich": 120}
@@ -78,3 +82,33 @@ def fit(model: Any, sites: Any, formula: str, options: dict[str, Any]) -> Any:
     fitted = sklearn.base.clone(model).fit(sites, formula, **options)
     fitted.summary()
     return fitted
+
+
+def main() -> None:
+    """Run the study through real processes with default policies, and print what it cost."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "patients.csv"
+        make_patients(SIZES | SMALL).to_csv(table, index=False)
+        tables = split(table, "hospital", Path(folder) / "tables")
+        with Rehearsal(Path(folder), tables) as rehearsal, fpdfp.Federation(rehearsal.study.folder) as sites:
+            print(sites.describe())
+            started = last = time.monotonic()
+            used = 0
+            large = sites.without(list(SMALL))
+            for name, found in study(large):
+                now, usage = time.monotonic(), sites.usage
+                print(f"{now - last:6.1f} s  {usage.exchanges - used:4d} exchanges  {name}", flush=True)
+                last, used = now, usage.exchanges
+            model = fpdfp.FederatedLogisticRegression(penalty="none")
+            model.fit(sites, f"disease ~ {NINE}", on_refusal="exclude")
+            print(model.summary())
+            usage = sites.usage
+            print(
+                f"{time.monotonic() - started:.1f} s, {usage.exchanges} exchanges, {usage.up:,} bytes up, {usage.down:,} down"
+            )
+            print(found)
+            print(sites.budget())
+
+
+if __name__ == "__main__":
+    main()

@@ -150,6 +150,19 @@ class Federation:
         made._asking.sites = tuple(made._names)
         return made
 
+    def propose(self, name: str | None = None, definition: str | None = None) -> Any:
+        """Propose a variable to all sites, and return a data frame with the state of each proposal at each site.
+
+        Comparisons, arithmetic between columns and knots of splines may be used only where a site has approved them:
+        ``federation.propose("elderly", "age >= 65")``, and then ``"died ~ elderly"`` once all say yes. Without a name
+        nothing is proposed.
+        """
+        import pandas
+
+        tree = {"kind": "propose", "name": name, "text": definition}
+        came = gather_answers(self._asking, secrets.token_hex(8), dict.fromkeys(self.names, tree), self._patience)
+        return pandas.DataFrame(came).rename_axis("variable")
+
     def budget(self) -> Any:
         """Return a data frame with what each site has spent of its budget, and what is left, in analyses.
 
@@ -158,9 +171,8 @@ class Federation:
         """
         import pandas
 
-        came = gather_answers(
-            self._asking, secrets.token_hex(8), {name: {"kind": "budget"} for name in self.names}, self._patience
-        )
+        trees = {name: {"kind": "budget"} for name in self.names}
+        came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
         table = pandas.DataFrame(came).T.astype(int)
         table["left"] = table["allowed"] - table["spent"]
         return table.rename_axis("site")

@@ -19,6 +19,7 @@ WORDS = {
     "concordance": "sums for the concordance of risks and times",
     "evaluation": "how good the predictions of a model are",
     "calibration": "sums for the calibration of a model",
+    "propose": "a variable to be approved, or the states of such",
     "budget": "what is left of the budget",
     "plan": "leave for a declared path or cross-validation",
     "facts": "sizes and constants",

@@ -347,6 +347,26 @@ def _waiting(place: Path) -> list[Path]:
 
 
 @app.command()
+def approve(
+    folder: SiteFolder,
+    name: Annotated[str | None, typer.Argument(help="The variable; without it all proposals are shown.")] = None,
+    answer: Annotated[str, typer.Argument(help="yes, no or later.")] = "yes",
+) -> None:
+    """Show the variables that analysts propose, with their counts, or answer one: yes, no or later.
+
+    Example: fpdfp federation approve north elderly yes
+    """
+    with leaving():
+        from fpdfp.federation.approvals import Approvals
+
+        approvals = Approvals(folder)
+        if name is not None:
+            approvals.answer(name, answer)
+        for one in approvals.read().values():
+            typer.echo(str(one))
+
+
+@app.command()
 def policy() -> None:
     """Print a policy with comments and all defaults, to be changed and given to join.
 

@@ -6,6 +6,7 @@ It knows nothing of how requests arrive. It holds the site's data, and the last 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import datetime
 import hashlib
 import importlib
@@ -23,6 +24,7 @@ from fpdfp.engines.requests import Request
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError, Refusal
 from fpdfp.federation import guard, outbox
+from fpdfp.federation.approvals import Approvals
 from fpdfp.federation.asked import describe, write_design
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
@@ -45,6 +47,7 @@ KINDS = {
     "schema": "schema", "sums": "sums", "moments": "moments", "risk": "times", "log_rank": "times",
     "baseline": "times", "concordance": "times", "evaluation": "evaluation", "calibration": "evaluation",
     "request": "fits", "plan": "fits", "budget": "schema",
+    "propose": "schema",
 }  # fmt: skip
 #: The questions that the kind "tests" is about.
 TESTS = ("informations", "overdispersions")
@@ -107,7 +110,11 @@ class RequestGuard:
     """
 
     def __init__(self, name: str, table: Table, policy: Policy, folder: Path, questions: Any = None) -> None:
-        self.name, self.table, self.policy, self.folder = name, table, policy, Path(folder)
+        self.name, self.policy, self.folder = name, policy, Path(folder)
+        #: The table and the policy of the file, to which variables are added that were approved since.
+        self._table, self._policy, self._approved = table, policy, dict[str, str]()
+        self.table: Any = table if not policy.variables else table.with_variables(policy.variables)  # type: ignore[attr-defined]
+        self.approvals = Approvals(self.folder)
         self.questions: Any = questions or importlib.import_module("fpdfp.federation.questions")
         #: What tells the data from others, for runs that continue after a restart of the site.
         self._data = str(getattr(table, "fingerprint", ""))
@@ -148,7 +155,7 @@ class RequestGuard:
             why, outcome, self._new = "", "answered", False
             try:
                 self._admit(asked, kind, run)
-                reply = self._compute(asked, kind)
+                reply = self._propose(asked, asker) if kind == "propose" else self._compute(asked, kind)
                 self._release(asked, kind, reply)
             except Refusal as error:
                 reply, why = self._refuse(error)
@@ -202,6 +209,7 @@ class RequestGuard:
 
     def _admit(self, asked: dict[str, Any], kind: str, run: str) -> None:
         """Refuse what the policy does not allow before anything is computed."""
+        self._adopt(self.approvals.approved)
         policy, spent = self.policy, self.budget.spent
         if policy.goes_by("budget") and spent.refusals >= policy.refusals:
             if (self.folder / STOPPED).exists():
@@ -219,6 +227,23 @@ class RequestGuard:
         if not run:
             raise MessageError("a request must say which run it is of")
         self.budget.compare_data(run, self._data)
+
+    def _adopt(self, approved: dict[str, str]) -> None:
+        """Add variables that were approved to the table and the policy."""
+        if approved == self._approved:
+            return
+        variables = {**approved, **self._policy.variables}
+        self.policy = dataclasses.replace(self._policy, variables=variables)
+        self.table = self._table.with_variables(variables)  # type: ignore[attr-defined]
+        self._approved = approved
+        self._models.clear()
+
+    def _propose(self, asked: dict[str, Any], asker: Asker) -> dict[str, Any]:
+        """Note a variable that an analyst proposes, if there is one; return the states of all."""
+        if asked.get("name") is not None:
+            self.approvals.propose(asked.get("name"), asked.get("text"), asker.name, self._table)
+        known = {name: one.state for name, one in self.approvals.read().items()}
+        return {"reply": dict.fromkeys(self._policy.variables, "yes") | known}
 
     def _compute(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
         """Return the reply."""
