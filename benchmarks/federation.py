@@ -30,14 +30,14 @@ import numpy as np
 import fpdfp
 from benchmarks import _federation as trial
 from benchmarks import _tools
-from fpdfp.federation.agent import Agent, enrol
-from fpdfp.federation.desk import Desk
+from fpdfp.federation.agent import Agent
+from fpdfp.federation.connection import Connection, enrol
 from fpdfp.federation.engine import Asking, FederationEngine
 from fpdfp.federation.hub import serve
 from fpdfp.federation.identity import read_invitation
-from fpdfp.federation.link import Link
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.rehearse import free_port
+from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.study import Study
 
 RUNS = 3
@@ -93,12 +93,13 @@ class InTurn:
 
     turn = threading.Lock()
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, desk: RequestGuard) -> None:
+        self._desk, self.audit = desk, desk.audit
 
     def answer(self, asked: dict[str, Any], asker: Any) -> dict[str, Any]:
         with self.turn:
-            return self._desk.answer(asked, asker)
+            reply: dict[str, Any] = self._desk.answer(asked, asker)
+            return reply
 
 
 def attend(folder: Path, sites: int, first: int, last: int) -> None:
@@ -110,20 +111,20 @@ def attend(folder: Path, sites: int, first: int, last: int) -> None:
         invitation = read_invitation(folder / "study" / "invitations" / f"invitation-{name}.zip")
         identity = enrol(invitation, folder / name)
         table = Table(losses.part(parts[site]))
-        desk = Desk(name, table, Policy.allowing_everything(), folder / name / "desk", Questions())
+        desk = RequestGuard(name, table, Policy.allowing_everything(), folder / name / "desk", Questions())
         threading.Thread(target=Agent(identity, InTurn(desk)).run, daemon=True).start()
     threading.Event().wait()
 
 
 @contextlib.contextmanager
-def running(sites: int) -> Iterator[tuple[Link, list[str]]]:
+def running(sites: int) -> Iterator[tuple[Connection, list[str]]]:
     """Within this, a hub and its sites run."""
     processes: list[subprocess.Popen[bytes]] = []
     names = [f"site{site}" for site in range(sites)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         study = Study.create(folder / "study", names, hosts=["127.0.0.1"], port=free_port())
-        link = Link(study.analyst)
+        link = Connection(study.analyst)
 
         def start(what: str, *arguments: Any) -> None:
             program = f"import sys; from pathlib import Path; from benchmarks.federation import {what}; {what}"
@@ -155,13 +156,13 @@ def run_hub(folder: str) -> None:
     serve(Study(folder), "127.0.0.1")
 
 
-def at_sites(link: Link, names: list[str]) -> tuple[FederationEngine, fpdfp.Problem]:
+def at_sites(link: Connection, names: list[str]) -> tuple[FederationEngine, fpdfp.Problem]:
     """Return an engine, and the problem whose losses are at its sites."""
     engine = FederationEngine(Asking(link), names, MODEL)
     return engine, fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
 
 
-def measure(link: Link, names: list[str], rounds: int) -> dict[str, Any]:
+def measure(link: Connection, names: list[str], rounds: int) -> dict[str, Any]:
     """Rounds per second of each method, and bytes a round."""
     found: dict[str, Any] = {}
     for method in trial.METHODS:

@@ -18,13 +18,13 @@ import fpdfp
 from fpdfp.engines import spec
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
-from fpdfp.federation.agent import Agent, enrol
+from fpdfp.federation.agent import Agent
 from fpdfp.federation.asker import Asker
-from fpdfp.federation.channel import Backoff
+from fpdfp.federation.connection import Connection, enrol
 from fpdfp.federation.engine import Asking, FederationEngine
+from fpdfp.federation.framing import Backoff
 from fpdfp.federation.hub import Hub
 from fpdfp.federation.identity import Identity, read_invitation
-from fpdfp.federation.link import Link
 from fpdfp.federation.study import Study
 
 SITES = ("north", "east", "south")
@@ -59,6 +59,8 @@ class HubThread:
 
 class TrialDesk:
     """Answers as a desk does, without a policy."""
+
+    audit = None
 
     def __init__(self, losses: Any, trouble: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.losses = losses
@@ -170,7 +172,7 @@ class Trial:
     def __init__(self, folder: Path, sites: Sequence[str] = SITES, port: int | None = None) -> None:
         self.study = Study.create(folder / "study", sites, hosts=["127.0.0.1"], port=port or free_port())
         self.folder = folder
-        self.link = Link(self.study.analyst)
+        self.link = Connection(self.study.analyst)
         self.asking = Asking(self.link)
 
     def join(self, site: str) -> Identity:

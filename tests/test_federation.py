@@ -20,10 +20,10 @@ from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import AbsentError, RefusalError
 from fpdfp.federation import keys
 from fpdfp.federation.agent import respond
-from fpdfp.federation.channel import Message, clock_difference
 from fpdfp.federation.engine import Asking, gather_answers
+from fpdfp.federation.framing import Message, clock_difference
 from fpdfp.federation.identity import About
-from fpdfp.federation.seen import Seen
+from fpdfp.federation.replay import ReplayGuard
 from tests.federation_trial import (
     SITES,
     AgentThread,
@@ -120,9 +120,9 @@ def test_sites_learn_who_asks(tmp_path: Path, shared: Trial) -> None:
             return {"reply": {}}
 
     about = About("study", "site", "north", "")
-    assert unpack(respond(message, about, Desk(), Seen()))["reply"] == {}
+    assert unpack(respond(message, about, Desk(), ReplayGuard()))["reply"] == {}
     assert seen == [("ada", "analyst", fingerprint, "study")]
-    other = unpack(respond(message, about._replace(name="east"), Desk(), Seen()))
+    other = unpack(respond(message, about._replace(name="east"), Desk(), ReplayGuard()))
     assert other["error"] == "a request is for 'north', this is east"
 
 
@@ -175,7 +175,7 @@ def test_a_site_that_dies_while_it_works(
     def die(asked: dict[str, Any]) -> None:
         if asked["request"].get("update", {}).get("round") == 4:
             started[1].desk.trouble = None
-            line = started[1].agent._line
+            line = started[1].agent._stream
             assert line is not None
             line.close()  # as if the process had been killed: no word of farewell
 

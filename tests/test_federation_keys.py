@@ -20,12 +20,10 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 from fpdfp.errors import ArgumentError, MessageError
-from fpdfp.federation import channel, identity, keys
-from fpdfp.federation.agent import enrol
-from fpdfp.federation.channel import LostError, Message, RefusedError
+from fpdfp.federation import framing, identity, keys
+from fpdfp.federation.connection import Connection, Stream, enrol
+from fpdfp.federation.framing import LostError, Message, RefusedError
 from fpdfp.federation.identity import Identity, read_invitation
-from fpdfp.federation.line import Line
-from fpdfp.federation.link import Link
 from fpdfp.federation.study import Study
 from tests.federation_trial import AgentThread, HubThread, Trial, TrialDesk, free_port
 
@@ -165,18 +163,18 @@ def test_a_lost_answer_can_be_asked_for_again(trial: Trial, tmp_path: Path) -> N
     """The hub has signed the key, but the site never got the certificate: the same key may ask again."""
     invited, folder = invitation(trial), tmp_path / "mine"
     request = keys.make_request(identity.pending_key(folder), "north")
-    with Line(invited.about, invited.credentials) as line:
+    with Stream(invited.about, invited.credentials) as line:
         line.send(Message("enrol", {"request": request.decode()}))
         wait_until(lambda: trial.study.registry.named("north").state == "joined")
     mine = enrol(invited, folder)
-    with Line(mine.about, mine.credentials):
+    with Stream(mine.about, mine.credentials):
         pass
     assert not (folder / "pending.pem").exists()
 
 
 def test_an_invitation_does_nothing_but_enrol(trial: Trial) -> None:
     invited = invitation(trial)
-    with Line(invited.about, invited.credentials) as line:
+    with Stream(invited.about, invited.credentials) as line:
         line.send(Message("reply", {"id": 1}))
         with pytest.raises(RefusedError, match="'reply' is not accepted from north"):
             next(iter(line))
@@ -184,7 +182,7 @@ def test_an_invitation_does_nothing_but_enrol(trial: Trial) -> None:
 
 def test_a_request_for_another_name_is_not_signed(trial: Trial) -> None:
     invited = invitation(trial)
-    with Line(invited.about, invited.credentials) as line:
+    with Stream(invited.about, invited.credentials) as line:
         line.send(Message("enrol", {"request": keys.make_request(keys.make_key(), "coordinator").decode()}))
         with pytest.raises(RefusedError, match="must be for north"):
             next(iter(line))
@@ -200,8 +198,8 @@ def test_a_sites_key_does_not_serve_an_analyst(trial: Trial) -> None:
     site = trial.join("north")
     for about in (site.about._replace(role="analyst"), site.about._replace(name="east")):
         with pytest.raises(RefusedError, match="this key is that of the site north, and does not serve for"):
-            Line(about, site.credentials)
-    with Line(site.about, site.credentials) as line:
+            Stream(about, site.credentials)
+    with Stream(site.about, site.credentials) as line:
         line.send(Message("ask", {"id": 1, "to": [["east", 0]]}))
         with pytest.raises(RefusedError, match="'ask' is not accepted from"):
             next(iter(line))
@@ -211,13 +209,13 @@ def test_somebody_elses_certificate_is_refused(trial: Trial, tmp_path: Path) -> 
     other = Study.create(tmp_path / "other", ["north"], port=trial.study.port)
     stranger = invitation_of(other)
     with pytest.raises(LostError, match="does not believe"):
-        Line(stranger.about, stranger.credentials)
+        Stream(stranger.about, stranger.credentials)
     # One that the authority has signed, but that is not on the list.
     key = keys.make_key()
     signed = keys.sign_request(trial.study.authority, keys.make_request(key, "north"), "north", "site")
     own = invitation(trial)
     with pytest.raises(RefusedError, match="is not, or no longer, one of the study study"):
-        Line(own.about, own.credentials._replace(key=key, certificate=signed))
+        Stream(own.about, own.credentials._replace(key=key, certificate=signed))
 
 
 def test_a_removed_site_is_dropped_at_once(trial: Trial) -> None:
@@ -231,16 +229,16 @@ def test_a_removed_site_is_dropped_at_once(trial: Trial) -> None:
         assert str(trial.asking.ask("x", {"north": {"kind": "echo"}}, 5.0)["north"]) == "it was removed from the study"
     site = Identity(trial.folder / "north")
     with pytest.raises(RefusedError, match="north was removed"):
-        Line(site.about, site.credentials)
+        Stream(site.about, site.credentials)
 
 
 def test_a_lost_key_is_replaced(trial: Trial, tmp_path: Path) -> None:
     old = trial.join("north")
     trial.study.invite("north", "site")
     with pytest.raises(RefusedError, match="no longer, one of the study"):
-        Line(old.about, old.credentials)
+        Stream(old.about, old.credentials)
     new = enrol(invitation(trial), tmp_path / "again")
-    with Line(new.about, new.credentials):
+    with Stream(new.about, new.credentials):
         pass
     with pytest.raises(ArgumentError, match="north is the name of a site"):
         trial.study.invite("north", "analyst")
@@ -248,7 +246,7 @@ def test_a_lost_key_is_replaced(trial: Trial, tmp_path: Path) -> None:
 
 def test_an_analyst_elsewhere(trial: Trial, tmp_path: Path) -> None:
     ada = enrol(read_invitation(trial.study.invite("ada", "analyst")), tmp_path / "ada")
-    with contextlib.closing(Link(ada)) as link:
+    with contextlib.closing(Connection(ada)) as link:
         assert [site["name"] for site in link.status()["sites"]] == ["north", "east"]
 
 
@@ -299,7 +297,7 @@ def test_the_hub_is_renewed_while_it_runs(trial: Trial) -> None:
     assert not study.renew_hub()
     assert study.warnings() == []
     # A new connection, which sees the new certificate; the old one goes on.
-    with contextlib.closing(Link(study.analyst)) as other:
+    with contextlib.closing(Connection(study.analyst)) as other:
         assert other.status()["study"] == trial.link.status()["study"]
 
 
@@ -317,14 +315,14 @@ def test_an_expired_certificate_and_a_wrong_clock_are_named(trial: Trial, monkey
         key = site.credentials.key
         late = keys.sign_request(trial.study.authority, keys.make_request(key, "north"), "north", "site")
     with pytest.raises(RefusedError, match=r"its certificate begins on .* this machine's clock says"):
-        Line(site.about, site.credentials._replace(certificate=late))
+        Stream(site.about, site.credentials._replace(certificate=late))
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
 def test_clocks_that_are_off_by_a_day_are_named_and_survived(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hours: int
 ) -> None:
-    real = channel.hello
+    real = framing.hello
 
     def hello(study: str, role: str, name: str, *others: Any) -> Message:
         message = real(study, role, name, *others)
@@ -332,7 +330,7 @@ def test_clocks_that_are_off_by_a_day_are_named_and_survived(
             message.about["time"] += 3600 * hours
         return message
 
-    monkeypatch.setattr("fpdfp.federation.line.hello", hello)
+    monkeypatch.setattr("fpdfp.federation.connection.hello", hello)
     with AgentThread(trial.join("north"), TrialDesk(None)):
         trial.wait(["north"])
         assert trial.asking.ask("x", {"north": {"kind": "echo", "body": 1}}, 5.0)["north"]["reply"] == {"body": 1}
@@ -353,13 +351,13 @@ def test_releases_that_do_not_agree_say_which_side_to_upgrade(
         HubThread(trial.study, protocol=hub),
         pytest.raises(RefusedError, match=f"^upgrade fpdfp at {upgrade}: it has"),
     ):
-        Line(joined.about, joined.credentials, protocol=site)
+        Stream(joined.about, joined.credentials, protocol=site)
 
 
 def test_newer_releases_speak_the_version_that_both_know() -> None:
-    assert channel.agree({"protocol": [1, 4]}, "the hub", "north", (2, 3)) == 3
+    assert framing.agree({"protocol": [1, 4]}, "the hub", "north", (2, 3)) == 3
     with pytest.raises(RefusedError, match="does not say which versions"):
-        channel.agree({"protocol": "new"}, "the hub", "north")
+        framing.agree({"protocol": "new"}, "the hub", "north")
 
 
 def test_a_second_process_of_a_site_takes_the_place_of_the_first(trial: Trial) -> None:
@@ -404,11 +402,11 @@ def test_what_is_no_invitation_is_refused(tmp_path: Path, contents: bytes | None
 
 @pytest.mark.parametrize(
     "parts",
-    [[b"XXXX" + bytes(20)], [channel.HEAD.pack(b"FPD1", 1 << 20, 0)], [channel.HEAD.pack(b"FPD1", 2, 0) + b"[]"],
-     [channel.HEAD.pack(b"FPD1", 2, 0) + b"{x"]],
+    [[b"XXXX" + bytes(20)], [framing.HEAD.pack(b"FPD1", 1 << 20, 0)], [framing.HEAD.pack(b"FPD1", 2, 0) + b"[]"],
+     [framing.HEAD.pack(b"FPD1", 2, 0) + b"{x"]],
 )  # fmt: skip
 def test_what_is_no_message_is_refused(parts: list[bytes]) -> None:
-    decoder = channel.Decoder()
+    decoder = framing.Decoder()
     with pytest.raises(MessageError):
         [list(decoder.feed(part)) for part in parts]
 
@@ -416,8 +414,8 @@ def test_what_is_no_message_is_refused(parts: list[bytes]) -> None:
 @pytest.mark.parametrize("size", [1, 7, 1 << 16])
 def test_messages_are_read_from_parts_of_any_length(size: int) -> None:
     sent = [Message("a", {"n": 1}, b"x" * 10), Message("b", {}, b""), Message("c", {}, b"y" * 1000), Message("d", {})]
-    stream = b"".join(piece for message in sent for piece in channel.encode(message))
-    decoder = channel.Decoder(limit=100)
+    stream = b"".join(piece for message in sent for piece in framing.encode(message))
+    decoder = framing.Decoder(limit=100)
     found = [m for at in range(0, len(stream), size) for m in decoder.feed(stream[at : at + size])]
     assert found == [sent[0], sent[1], Message("c", {}, b"", 1000), sent[3]]
-    assert all(len(part) <= channel.PART for part in channel.split([bytes(3 * channel.PART + 5)]))
+    assert all(len(part) <= framing.PART for part in framing.split([bytes(3 * framing.PART + 5)]))

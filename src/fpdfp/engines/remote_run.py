@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +105,10 @@ class RemoteRun(Run):
     def traffic(self) -> Traffic:
         return self.meter.traffic.plus("upkeep", *self.collector.upkeep)
 
-    def choosing_threads(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def choosing_threads(self) -> Iterator[None]:
         """Choose nothing: sites compute, and choose for themselves."""
-        return contextlib.nullcontext()
+        yield
 
     def rehearse(self) -> None:
         """Do nothing: what sites do not need is not asked of them."""
@@ -180,7 +181,7 @@ class RemoteRun(Run):
     def _ask_everyone(self, request: Callable[[dict[str, Any]], Request], check: Check) -> list[Reply]:
         """Ask all clients something, with the stamps of what they remember."""
         session = self.engine.session
-        asked = {site: request(session.stamp(self.memory, own)) for site, own in enumerate(self.engine.numbers)}
+        asked = {site: request(session.stamp(self.memory, site, own)) for site, own in enumerate(self.engine.numbers)}
         replies = self.collector.collect_all(asked, session, check)
         return [replies[site] for site in asked]
 

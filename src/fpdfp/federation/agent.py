@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import queue
+import re
 import signal
 import threading
 import time
@@ -21,54 +21,29 @@ from fpdfp._numbers import one_thread
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
+from fpdfp.federation.anchors import EVERY, read_anchor
 from fpdfp.federation.asker import Asker
-from fpdfp.federation.channel import Backoff, LostError, Message, RefusedError, clock_difference
-from fpdfp.federation.identity import About, Identity, Invitation, pending_key
-from fpdfp.federation.line import Line
-from fpdfp.federation.seen import OlderError, Seen
+from fpdfp.federation.audit import Audit
+from fpdfp.federation.connection import Stream, renew, take_certificate
+from fpdfp.federation.conversation import CONVERSATION, NUMBER, UNKNOWN, Receiver
+from fpdfp.federation.framing import Backoff, Inbox, LostError, Message, RefusedError, clock_difference
+from fpdfp.federation.identity import About, Identity
+from fpdfp.federation.replay import FILE, OlderError, ReplayGuard
+from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
 
-log = logging.getLogger("fpdfp.federation")
 #: Seconds between two looks at the certificate.
 LOOK_AT_CERTIFICATE = 3600.0
-#: How many requests may wait.
-WAITING = 1024
 
 
 class Desk(Protocol):
     """Answers requests: what they ask is checked, computed and logged here."""
 
+    @property
+    def audit(self) -> Audit | None:
+        """The log of the site."""
+
     def answer(self, asked: dict[str, Any], asker: Asker) -> dict[str, Any]:
         """Return the reply to a request: ``reply``, ``refused``, ``error`` or ``needs_model``."""
-
-
-def enrol(invitation: Invitation, folder: Path) -> Identity:
-    """Make a key in a folder, and have it signed with an invitation, which is of no use then; return who one is."""
-    key = pending_key(folder)
-    request = keys.make_request(key, invitation.about.name)
-    with Line(invitation.about, invitation.credentials) as line:
-        line.send(Message("enrol", {"request": request.decode()}))
-        certificate = _certificate(next(iter(line)))
-    identity = Identity.write(folder, invitation.about, invitation.credentials.authority, key + certificate)
-    (folder / "pending.pem").unlink(missing_ok=True)
-    return identity
-
-
-def renew(identity: Identity, line: Line) -> None:
-    """Ask for a new certificate, with a new key; what comes back is taken by :func:`take_certificate`."""
-    request = keys.make_request(pending_key(identity.folder), identity.about.name)
-    line.send(Message("renew", {"request": request.decode()}))
-
-
-def take_certificate(identity: Identity, message: Message) -> None:
-    """Take a new certificate, which the next connection uses."""
-    identity.replace(pending_key(identity.folder), _certificate(message))
-    log.info("the certificate of %s was renewed, until %s", identity.about.name, f"{identity.validity.ends:%Y-%m-%d}")
-
-
-def _certificate(message: Message) -> bytes:
-    if message.kind != "certificate":
-        raise MessageError(f"the hub has sent {message.kind[:20]!r} in place of a certificate")
-    return str(message.about.get("certificate")).encode()
 
 
 class Agent:
@@ -93,16 +68,26 @@ class Agent:
         self.identity, self._desk = identity, desk
         self._backoff = backoff or Backoff()
         self._ended = threading.Event()
-        self._seen = Seen(identity.folder)
-        self._line: Line | None = None
+        self._seen, self._heads = ReplayGuard(identity.folder), Receiver()
+        last = None if desk.audit is None else desk.audit.last
+        if last is not None and not self._seen.knows(last.run, last.asker):
+            self._seen.close()
+            raise RuntimeError(
+                f"{identity.folder / FILE} does not know the run {last.run} of {last.asker}, which is in the log: an "
+                "older file was put in its place, or it was removed; look into it, and move the log elsewhere if that "
+                "was on purpose"
+            )
+        self._stream: Stream | None = None
+        #: When the last line of the log was sent last.
+        self._anchored = 0.0
         self.connected = threading.Event()
 
     def stop(self) -> None:
         """End after the request that is being answered."""
         self._ended.set()
-        line = self._line
-        if line is not None:
-            line.close()
+        stream = self._stream
+        if stream is not None:
+            stream.close()
 
     def run(self) -> None:
         """Answer until :meth:`stop`; raise RefusedError where the hub does not want this site."""
@@ -131,35 +116,42 @@ class Agent:
 
     def _attend(self) -> None:
         """Connect once, and answer until the connection ends."""
-        with Line(self.identity.about, self.identity.credentials) as line:
-            self._line = line
+        audit = self._desk.audit
+        anchor = None if audit is None else audit.anchor
+        with Stream(self.identity.about, self.identity.credentials, log=anchor) as stream:
+            self._stream, self._anchored = stream, -EVERY
+            remembered = read_anchor(stream.said.get("log"))
+            if audit is not None and remembered is not None and not audit.has(remembered):
+                raise RefusedError(
+                    f"the log of this site has no line {remembered.number} with the hash {remembered.hash}…, which the "
+                    "hub remembers: an older log or another was put in its place; look into it, and tell the "
+                    f"coordinator, who can accept it: fpdfp federation forget STUDY {self.identity.about.name}"
+                )
             if self._ended.is_set():
                 return
             self._backoff.succeed()
             self.connected.set()
             log.info("%s is connected to %s", self.identity.about.name, self.identity.about.address)
-            difference = clock_difference(line.said)
+            difference = clock_difference(stream.said)
             if difference is not None:
                 log.warning("the clock of the hub is %s", difference)
             # What comes in is noted at once, so that it is known how long it has waited.
-            arrived: queue.Queue[tuple[float, Message] | Exception | None] = queue.Queue(WAITING)
-            reader = threading.Thread(target=_read, args=(line, arrived), daemon=True)
+            arrived: Inbox[tuple[float, Message] | Exception | None] = Inbox()
+            reader = threading.Thread(target=_read, args=(stream, arrived), daemon=True)
             reader.start()
             try:
-                self._work(line, arrived)
+                self._work(stream, arrived)
             finally:
-                line.close()
-                with contextlib.suppress(queue.Empty):
-                    while True:
-                        arrived.get_nowait()
+                stream.close()
+                arrived.close()
                 reader.join(5.0)
 
-    def _work(self, line: Line, arrived: queue.Queue[tuple[float, Message] | Exception | None]) -> None:
+    def _work(self, stream: Stream, arrived: Inbox[tuple[float, Message] | Exception | None]) -> None:
         look = 0.0
         while True:
             if time.monotonic() >= look:
                 look = time.monotonic() + LOOK_AT_CERTIFICATE
-                self._check_certificate(line)
+                self._check_certificate(stream)
             try:
                 came = arrived.get(timeout=max(0.0, look - time.monotonic()))
             except queue.Empty:
@@ -173,25 +165,31 @@ class Agent:
                 take_certificate(self.identity, message)
                 return  # and connect anew, with it
             if message.kind == "ask":
-                self._answer(line, when, message)
+                self._answer(stream, when, message)
 
-    def _check_certificate(self, line: Line) -> None:
+    def _check_certificate(self, stream: Stream) -> None:
         if self.identity.validity.is_due():
             log.warning("%s; it is being renewed", self.identity.warn())
-            renew(self.identity, line)
+            renew(self.identity, stream)
 
-    def _answer(self, line: Line, when: float, message: Message) -> None:
+    def _answer(self, stream: Stream, when: float, message: Message) -> None:
         left, number = message.about.get("left"), message.about.get("id")
         if isinstance(left, int | float) and time.monotonic() - when > left:
             log.warning("a request is left out: nobody waits for it any longer")
             return
         started = time.monotonic()
-        reply = respond(message, self.identity.about, self._desk, self._seen)
-        line.send(Message("reply", {"id": number, "seconds": time.monotonic() - started}, reply))
+        reply = respond(message, self.identity.about, self._desk, self._seen, self._heads)
+        said: dict[str, Any] = {"id": number, "seconds": time.monotonic() - started}
+        if self._desk.audit is not None and time.monotonic() - self._anchored > EVERY:
+            self._anchored = time.monotonic()
+            said["log"] = list(self._desk.audit.anchor)
+        stream.send(Message("reply", said, reply))
 
 
-def respond(message: Message, about: About, desk: Desk, seen: Seen) -> bytes:
+def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard, heads: Receiver | None = None) -> bytes:
     """Return the reply to a request; an error is a reply that says so.
+
+    ``heads`` are those of earlier requests, which a request may name; none of them by default.
 
     Only errors of the protocol are told in words: the text of another might say something of the data.
     """
@@ -200,13 +198,21 @@ def respond(message: Message, about: About, desk: Desk, seen: Seen) -> bytes:
         if message.dropped:
             raise MessageError(f"a request of {message.dropped} bytes is too long")
         asked = unpack(message.body)
+        refuse_unprintable(asked)
+        asker = _asker(message, about)
+        if isinstance(asked, dict):
+            echo = {name: asked[name] for name in (CONVERSATION, NUMBER) if name in asked} or echo
+            asked = (heads or Receiver()).read(asked, asker.fingerprint)
+        if asked is None:
+            return pack({UNKNOWN: True, **echo})
         if not isinstance(asked, dict) or type(asked.get("run")) is not str or type(asked.get("sequence")) is not int:
             raise MessageError("a request must say its run and its number")
-        echo |= {"run": asked["run"], "sequence": asked["sequence"]}
+        if CONVERSATION not in echo:
+            echo |= {"run": asked["run"], "sequence": asked["sequence"]}
         if asked.get("site") != about.name:
-            raise MessageError(f"a request is for {str(asked.get('site'))[:64]!r}, this is {about.name}")
-        seen.check(asked["run"], asked["sequence"])
-        return pack({**desk.answer(asked, _asker(message, about)), **echo})
+            raise MessageError(f"a request is for '{printable(asked.get('site'), 64)}', this is {about.name}")
+        seen.check(asked["run"], asked["sequence"], asker.name)
+        return pack({**desk.answer(asked, asker), **echo})
     except MessageError as error:
         log.warning("a request is refused: %s", error)
         known = {"seen": error.seen} if isinstance(error, OlderError) else {}
@@ -220,14 +226,19 @@ def _asker(message: Message, about: About) -> Asker:
     said = message.about.get("asker")
     if not isinstance(said, dict):
         raise MessageError("the hub must say who asks")
-    name, role, fingerprint = (str(said.get(part))[:100] for part in ("name", "role", "fingerprint"))
-    return Asker(name, role, fingerprint, about.study)
-
-
-def _read(line: Line, arrived: queue.Queue[tuple[float, Message] | Exception | None]) -> None:
+    role, fingerprint = str(said.get("role")), str(said.get("fingerprint"))
+    if role not in ("site", "analyst") or re.fullmatch("[0-9a-f]{1,64}", fingerprint) is None:
+        raise MessageError("the hub must say in which role and with which certificate somebody asks")
     try:
-        for message in line:
-            arrived.put((time.monotonic(), message))
+        return Asker(read_name("the asker's name", said.get("name")), role, fingerprint, about.study)
+    except ValueError as error:
+        raise MessageError(str(error)) from None
+
+
+def _read(stream: Stream, arrived: Inbox[tuple[float, Message] | Exception | None]) -> None:
+    try:
+        for message in stream:
+            arrived.put((time.monotonic(), message), len(message.body))
         arrived.put(None)
     except Exception as error:
         arrived.put(error)

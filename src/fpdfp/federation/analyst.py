@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import datetime
-import logging
 import secrets
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -13,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fpdfp import _checks
 from fpdfp.cohorts.question import Question
+from fpdfp.engines.plausible import compare_answers
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
+from fpdfp.federation.connection import Connection, Usage
 from fpdfp.federation.engine import Asking, FederationEngine, gather_answers
 from fpdfp.federation.identity import Identity
-from fpdfp.federation.link import Link, Usage
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, dump, read_answer, write
+from fpdfp.federation.text import log, read_name
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder, linear_model
 
 if TYPE_CHECKING:
     from fpdfp.federation.schema import Schemas
-
-log = logging.getLogger("fpdfp.federation")
 
 
 class SiteStatus(NamedTuple):
@@ -100,7 +99,7 @@ class Federation:
         norm_bound: float | Literal["auto"] | None = "auto",
         run: str | None = None,
     ) -> None:
-        self.run = None if run is None else keys.site_name("run", run)
+        self.run = None if run is None else read_name("run", run)
         self.folder = Path(study)
         inner = self.folder / "analyst"
         self.identity = Identity(inner if (inner / "identity.toml").is_file() else self.folder)
@@ -110,7 +109,7 @@ class Federation:
         self._patience = _checks.real("patience", patience, positive=True)
         self._min_sites = None if min_sites is None else _checks.integer("min_sites", min_sites, at_least=1)
         self._norm_bound = norm_bound
-        self._link = Link(self.identity)
+        self._link = Connection(self.identity)
         self._asking = Asking(self._link)
         self._chosen = None if sites is None else list(sites)
         self._names: list[str] | None = None
@@ -206,7 +205,7 @@ class Federation:
             since, ends = site.get("since"), site.get("ends")
             sites.append(
                 SiteStatus(
-                    name=keys.site_name("site", site["name"]),
+                    name=read_name("site", site["name"]),
                     state=str(site["state"]),
                     online=bool(site["online"]),
                     since=None if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC),
@@ -236,6 +235,7 @@ class Federation:
                 answers.append(read_answer(question, came[name]))
             except MessageError as error:
                 raise MessageError(f"the answer of {name} cannot be used: {error}") from None
+        compare_answers(self.names, answers)
         return answers
 
     def losses(self, spec: ModelSpec) -> Losses:

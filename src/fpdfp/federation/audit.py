@@ -3,7 +3,7 @@
 A changed, removed or inserted line breaks the chain, and :func:`verify` says where. A log that was cut off at its end
 is a valid chain: so the file ``audit.head`` beside it holds the number and the hash of the last line. Whoever may write
 the folder can write both anew. To notice that too, note the hash that :func:`verify` returns somewhere else now and
-then, and give it to the next ``verify``.
+then, and give it to the next ``verify``. The hub and analysts remember lines as well (:mod:`fpdfp.federation.anchors`).
 
 Every line is handed to the operating system before a reply leaves, so it survives the end of the process. It is forced
 to the disk with every refusal, hold and first request of a run, and otherwise once a second: a power cut takes the
@@ -19,7 +19,6 @@ import errno
 import fcntl
 import hashlib
 import json
-import logging
 import os
 import threading
 import time
@@ -28,8 +27,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fpdfp.engines import files
+from fpdfp.federation.anchors import DIGITS, Anchor
+from fpdfp.federation.text import log, printable
 
-log = logging.getLogger("fpdfp.federation")
 LOG, HEAD = "audit.jsonl", "audit.head"
 #: Seconds after which lines are forced to the disk, and between two heads while nothing but answers is written.
 EVERY, HEAD_EVERY = 1.0, 10.0
@@ -151,6 +151,16 @@ class Audit:
         if contents and not contents.endswith(b"\n"):
             self._file.truncate(contents.rfind(b"\n") + 1)
 
+    @property
+    def anchor(self) -> Anchor:
+        """What others remember of this log: the number and the hash of its last line."""
+        return Anchor(0, NOTHING[:DIGITS]) if self.last is None else Anchor(self.last.number, self.last.hash[:DIGITS])
+
+    def has(self, anchor: Anchor) -> bool:
+        """Whether a line that others remember is one of this log."""
+        hashes = (entry.hash for entry in entries(self.folder) if entry.number == anchor.number)
+        return anchor.number == 0 or any(one.startswith(anchor.hash) for one in hashes)
+
     def append(self, *, sync: bool = False, **fields: Any) -> Entry:
         """Write a line; with ``sync`` it is on the disk when this returns. Raise OSError where it cannot be written.
 
@@ -158,7 +168,7 @@ class Audit:
         cannot be forced to the disk stays: the log may say that more left than did.
         """
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        fields = {name: clean(value) if isinstance(value, str) else value for name, value in fields.items()}
+        fields = {name: printable(value) if isinstance(value, str) else value for name, value in fields.items()}
         number, before = (0, NOTHING) if self.last is None else (self.last.number, self.last.hash)
         entry = Entry(number=number + 1, time=now, before=before, **fields).sealed()
         self._write(json.dumps(vars(entry), ensure_ascii=False).encode() + b"\n")
@@ -221,17 +231,6 @@ class Audit:
             finally:
                 with self._syncing:
                     self._file.close()
-
-
-def clean(text: str) -> str:
-    r"""Return a text with all that is not to be seen written out: no line, colour or half a letter of a stranger's.
-
-    >>> clean("age\n2  answered")
-    'age\\n2  answered'
-    """
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def entries(folder: Path) -> Iterator[Entry]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fpdfp.federation.text import LONGEST, printable, read_path
+
 if TYPE_CHECKING:
     from fpdfp.federation.identity import Identity
     from fpdfp.federation.request_guard import RequestGuard
+
+TEMPLATE = Path(__file__).parent / "template"
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="A federation across organisations.")
 
@@ -40,17 +46,16 @@ def new(
     """
     names = [name for one in [*sites, *(more or [])] for name in one.split(",") if name]
     with leaving():
-        from fpdfp.federation.service import write_service
         from fpdfp.federation.study import Study
 
         made = Study.create(study, names, hosts=host or ["localhost"], port=port)
         write_service("hub", study, study=made.name, port=port)
     if not host:
-        typer.echo("no --host was given: sites on other machines will not find this one as localhost", err=True)
+        say("no --host was given: sites on other machines will not find this one as localhost", err=True)
     for path in made.invitations():
-        typer.echo(path)
-    typer.echo("hand each site its invitation, over a way that only it can read; each serves once, within 14 days")
-    typer.echo(f"then: fpdfp federation serve {study}")
+        say(path)
+    say("hand each site its invitation, over a way that only it can read; each serves once, within 14 days")
+    say(f"then: fpdfp federation serve {study}")
 
 
 @app.command()
@@ -67,16 +72,15 @@ def serve(
     """
     with leaving():
         from fpdfp.federation.hub import serve as run
-        from fpdfp.federation.service import write_service
         from fpdfp.federation.study import Study
 
         found = Study(study)
         if unit:
             for path in write_service("hub", study, study=found.name, port=found.port):
-                typer.echo(path)
+                say(path)
             return
         for line in found.warnings():
-            typer.echo(line, err=True)
+            say(line, err=True)
         log_to_stderr()
         run(found, bind)
 
@@ -104,15 +108,14 @@ def join(
     """
     with leaving():
         from fpdfp.federation.agent import alone, attend
-        from fpdfp.federation.service import write_service
 
         identity = find_identity(invitation, folder)
         about = identity.about
         warning = identity.warn()
         if warning is not None:
-            typer.echo(warning, err=True)
+            say(warning, err=True)
         if about.role == "analyst":
-            typer.echo(f"{about.name} has joined: fpdfp.Federation({str(identity.folder)!r})")
+            say(f"{about.name} has joined: fpdfp.Federation({str(identity.folder)!r})")
             return
         if data is None:
             raise ValueError("--data must name the site's table")
@@ -123,7 +126,7 @@ def join(
                 invitation=invitation.resolve(),
             )  # fmt: skip
             for path in written:
-                typer.echo(path)
+                say(path)
             return
         log_to_stderr()
         with alone(identity.folder), contextlib.closing(open_desk(identity, data, policy)) as desk:
@@ -132,7 +135,7 @@ def join(
 
 def find_identity(invitation: Path, folder: Path | None) -> Identity:
     """Return who a site is: as its folder says, or as it enrols with an invitation."""
-    from fpdfp.federation.agent import enrol
+    from fpdfp.federation.connection import enrol
     from fpdfp.federation.identity import Identity, read_invitation
 
     if folder is not None and (folder / "identity.toml").exists():
@@ -157,7 +160,7 @@ def open_desk(identity: Identity, data: Path, policy: Path | None) -> RequestGua
         policy = identity.folder / "policy.toml"
         if not policy.exists():
             policy.write_text(template())
-            typer.echo(f"{policy} is the policy: read it, and change what does not fit", err=True)
+            say(f"{policy} is the policy: read it, and change what does not fit", err=True)
     rules = Policy.read(policy)
     return RequestGuard(identity.about.name, SiteTable.read(data, rules.columns_of_the_table), rules, identity.folder)
 
@@ -172,7 +175,7 @@ def status(study: StudyFolder) -> None:
         from fpdfp.federation.analyst import Federation
 
         with Federation(study) as federation:
-            typer.echo(str(federation.status()))
+            say(*str(federation.status()).splitlines())
 
 
 @app.command()
@@ -186,8 +189,8 @@ def describe(study: StudyFolder) -> None:
 
         with Federation(study) as federation:
             for line in federation.status().warnings:
-                typer.echo(line, err=True)
-            typer.echo(str(federation.describe()))
+                say(line, err=True)
+            say(*str(federation.describe()).splitlines())
 
 
 @app.command()
@@ -200,7 +203,22 @@ def remove(study: StudyFolder, name: Name) -> None:
         from fpdfp.federation.study import Study
 
         Study(study).remove(name)
-    typer.echo(f"{name} was removed")
+    say(f"{name} was removed")
+
+
+@app.command()
+def forget(study: StudyFolder, name: Name) -> None:
+    """Accept that a site's log begins anew, or has lost lines: what the hub and analysts remember of it is forgotten.
+
+    Do so when the site has told you why, for example after a power cut or when an old copy of its folder was restored.
+
+    Example: fpdfp federation forget study north
+    """
+    with leaving():
+        from fpdfp.federation.study import Study
+
+        Study(study).registry.forget(name)
+    say(f"{name} may connect with the log that it has now")
 
 
 @app.command()
@@ -212,7 +230,7 @@ def invite(study: StudyFolder, name: Name) -> None:
     with leaving():
         from fpdfp.federation.study import Study
 
-        typer.echo(Study(study).invite(name, "site"))
+        say(Study(study).invite(name, "site"))
 
 
 @app.command()
@@ -224,7 +242,7 @@ def analyst(study: StudyFolder, name: Name) -> None:
     with leaving():
         from fpdfp.federation.study import Study
 
-        typer.echo(Study(study).invite(name, "analyst"))
+        say(Study(study).invite(name, "analyst"))
 
 
 @app.command("log")
@@ -241,7 +259,7 @@ def show_log(
 
         lines = list(audit.entries(folder))
         for entry in lines[-last:] if last else lines:
-            typer.echo(str(entry))
+            say(str(entry))
 
 
 @app.command()
@@ -258,8 +276,8 @@ def verify(
 
         verdict = audit.verify(folder, known)
     for fault in verdict.faults:
-        typer.echo(fault, err=True)
-    typer.echo(f"{verdict.entries} lines, the last with the hash {verdict.hash}")
+        say(fault, err=True)
+    say(f"{verdict.entries} lines, the last with the hash {verdict.hash}")
     if verdict.faults:
         raise typer.Exit(1)
 
@@ -278,9 +296,9 @@ def inspect_reply(
         from fpdfp.federation import outbox
 
         for path in _waiting(place):
-            typer.echo(path)
+            say(path)
             for line in outbox.lines(outbox.read(path)):
-                typer.echo(line)
+                say(line)
 
 
 Kept = Annotated[Path, typer.Argument(help="A site's folder, for all that waits, or a file in its outbox.")]
@@ -298,10 +316,10 @@ def release(place: Kept) -> None:
 
         if (place / STOPPED).exists():
             (place / STOPPED).unlink()
-            typer.echo("the site answers again")
+            say("the site answers again")
         for file in _waiting(place):
             outbox.release(file)
-            typer.echo(f"{file} may leave")
+            say(f"{file} may leave")
 
 
 @app.command()
@@ -315,7 +333,7 @@ def refuse(place: Kept) -> None:
 
         for file in _waiting(place):
             outbox.refuse(file)
-            typer.echo(f"{file} stays here")
+            say(f"{file} stays here")
 
 
 def _waiting(place: Path) -> list[Path]:
@@ -324,7 +342,7 @@ def _waiting(place: Path) -> list[Path]:
 
     found = outbox.waiting(place / "outbox") if place.is_dir() else [place]
     if not found:
-        typer.echo("nothing waits")
+        say("nothing waits")
     return found
 
 
@@ -356,7 +374,7 @@ def policy() -> None:
     """
     from fpdfp.federation.policy import template
 
-    typer.echo(template(), nl=False)
+    say(*template().splitlines())
 
 
 @app.command()
@@ -369,9 +387,9 @@ def example(
     Example: fpdfp federation example patients.csv
     """
     with leaving():
-        from fpdfp.federation.example import write_patients
+        from fpdfp.federation.rehearse import write_patients
 
-        typer.echo(write_patients(file, rows))
+        say(write_patients(file, rows))
 
 
 @app.command()
@@ -398,28 +416,60 @@ def rehearse(
 
         folds = int(cv) if cv is not None and cv.isdigit() else cv
         options: dict[str, Any] = {"policy": policy, "family": family, "penalty": penalty, "cv": folds, "keep": keep}
-        typer.echo(str(run(data, by, model, **options, say=typer.echo)))
+        say(*str(run(data, by, model, **options, say=say)).splitlines())
+
+
+def write_service(kind: str, folder: Path, **values: object) -> list[Path]:
+    """Write a unit and a container file for a ``"hub"`` or a ``"site"`` into its folder, and return them.
+
+    ``values`` are what stands in the templates: the study, and for a site its name, its data, policy and invitation.
+    Each is a path or a name of letters that mean nothing to systemd, to a shell or to a container file.
+    """
+    program = shutil.which("fpdfp")
+    filled = {name.upper(): read_path(name, value) for name, value in values.items()}
+    filled |= {
+        "PROGRAM": f"{read_path('python', sys.executable)} -m fpdfp"
+        if program is None
+        else read_path("fpdfp", program),
+        "FOLDER": read_path("folder", folder.resolve()),
+        "PYTHON": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "HARDENING": (TEMPLATE / "hardening.in").read_text().rstrip(),
+    }
+    written = []
+    for end in ("service", "container"):
+        path = folder / f"{kind}.{end}"
+        template = (TEMPLATE / f"{kind}.{end}.in").read_text()
+        path.write_text(re.sub("@([A-Z_]+)@", lambda found: filled[found[1]], template))
+        path.chmod(0o600)
+        written.append(path)
+    return written
 
 
 @contextlib.contextmanager
 def leaving() -> Iterator[None]:
     """Within this, what goes wrong is one sentence and an exit status: 2 where to try again is of no use."""
-    from fpdfp.federation.channel import RefusedError
+    from fpdfp.federation.framing import RefusedError
 
     try:
         yield
     except RefusedError as error:
-        typer.echo(f"{error}", err=True)
+        say(error, err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
+        say("interrupted", err=True)
         raise typer.Exit(130) from None
     except ImportError as error:
-        typer.echo(f"{error}: pip install cryptography formulaic grpcio", err=True)
+        say(f"{error}: pip install cryptography formulaic grpcio", err=True)
         raise typer.Exit(1) from None
     except (OSError, RuntimeError, ValueError) as error:
-        typer.echo(f"{error}", err=True)
+        say(error, err=True)
         raise typer.Exit(1) from None
+
+
+def say(*lines: object, err: bool = False) -> None:
+    """Print lines: whatever is in one of them, it stays one."""
+    for line in lines:
+        typer.echo(printable(line, LONGEST), err=err)
 
 
 def log_to_stderr() -> None:

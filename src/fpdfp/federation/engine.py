@@ -17,7 +17,9 @@ from fpdfp.engines.record import plan_name
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
-from fpdfp.federation.link import Link
+from fpdfp.federation.connection import Connection
+from fpdfp.federation.conversation import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
+from fpdfp.federation.text import printable, refuse_unprintable
 from fpdfp.precondition.cost import TYPICAL, Network
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder
@@ -46,37 +48,53 @@ class Asking:
         Those whose answers are added up, which each of them is told; none for those that are asked.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Connection) -> None:
         self.link = link
         self.sites: tuple[str, ...] = ()
         self._sequence = 0
+        self._sender = Sender()
 
     def ask(
         self, run: str, trees: Mapping[str, Mapping[str, Any]], timeout: float, limit: int = LONGEST
     ) -> dict[str, Any]:
         """Ask sites by name; return the replies of those that have answered in time: dictionaries, or exceptions."""
-        # A number higher than all before it, of this process and of those before it, as long as the clock goes on.
-        self._sequence = sequence = max(self._sequence + 1, time.time_ns())
-        envelope = {"run": run, "sequence": sequence, "sites": len(self.sites) or len(trees)}
-        parcels = {name: pack({**tree, **envelope, "site": name}) for name, tree in trees.items()}
-        came = self.link.exchange(parcels, timeout, limit)
-        return {name: self._open(parcel, run, sequence, name) for name, parcel in came.items()}
+        until, envelope = time.monotonic() + timeout, {"run": run, "sites": len(self.sites) or len(trees)}
+        whole = {name: {**tree, **envelope, "site": name} for name, tree in trees.items()}
+        replies = self._ask_once(whole, timeout, limit)
+        unknown = [name for name, one in replies.items() if isinstance(one, dict) and one.get(UNKNOWN)]
+        if unknown:
+            for name in unknown:
+                self._sender.forget(name, whole[name])
+            again = self._ask_once({name: whole[name] for name in unknown}, max(0.0, until - time.monotonic()), limit)
+            replies = {name: one for name, one in replies.items() if name not in unknown} | again
+        return replies
 
-    def _open(self, parcel: Any, run: str, sequence: int, site: str) -> Any:
+    def _ask_once(self, whole: Mapping[str, dict[str, Any]], timeout: float, limit: int) -> dict[str, Any]:
+        # A number higher than all before it, of this process and, as long as the clock goes on, of those before it.
+        self._sequence = sequence = (self._sequence or time.time_ns()) + 1
+        asked = {name: self._sender.shorten(name, tree, sequence) for name, tree in whole.items()}
+        came = self.link.exchange({name: pack(tree) for name, tree in asked.items()}, timeout, limit)
+        replies = {name: self._open(parcel, asked[name], name) for name, parcel in came.items()}
+        for name, reply in replies.items():
+            if isinstance(reply, dict | RefusalError) and "sequence" in asked[name]:
+                self._sender.note_answer(name, whole[name], sequence)
+        return replies
+
+    def _open(self, parcel: Any, asked: Mapping[str, Any], site: str) -> Any:
         """Return a site's reply, or why it is none."""
         if isinstance(parcel, Exception):
             return parcel
         try:
             tree = unpack(parcel)
-            if not isinstance(tree, dict) or (tree.get("run"), tree.get("sequence")) != (run, sequence):
-                raise MessageError(f"it is not about request {sequence} of run {run}")
-            if tree.get("site") != site:
-                raise MessageError("it is from another site")
+            refuse_unprintable(tree)
+            echo = ECHO if "sequence" in asked else (CONVERSATION, NUMBER)
+            if not isinstance(tree, dict) or any(tree.get(name) != asked[name] for name in echo):
+                raise MessageError(f"it is not about request {asked[echo[1]]} of {asked[echo[0]]!r} at {site}")
             if "error" in tree:
                 self._catch_up(tree.get("seen"))
-                raise MessageError(quote(tree["error"]))
+                raise MessageError(printable(tree["error"]))
             if "refused" in tree:
-                return RefusalError(quote(tree["refused"]))
+                return RefusalError(printable(tree["refused"]))
             return tree
         except MessageError as error:
             return error
@@ -146,7 +164,7 @@ class FederationEngine(RemoteEngine):
         return self._sites
 
     @property
-    def link(self) -> Link:
+    def link(self) -> Connection:
         """The way to the sites, which knows what was sent, and how long it took."""
         return self._asking.link
 
@@ -227,7 +245,7 @@ class FederationEngine(RemoteEngine):
         if not refused:
             return
         self.refusals += [(self._sites[site], str(reply)) for site, reply in refused.items()]
-        rounds_only = all(set(asked[site]) <= {"key", "job", "features", "mask", "update"} for site in refused)
+        rounds_only = all(set(asked[site]) <= {"key", "job", "features", "mask", "epoch", "update"} for site in refused)
         if not rounds_only or len(self._sites) - len(refused) < min(self.collector.min_clients, len(self._sites)):
             raise refusal({self._sites[site]: reply for site, reply in refused.items()})
         for site, reply in refused.items():
@@ -260,8 +278,3 @@ def gather_answers(asking: Asking, run: str, trees: Mapping[str, Tree], timeout:
 def _round(number: float) -> float:
     """Return the nearest power of two."""
     return float(2.0 ** round(math.log2(max(number, 1e-9))))
-
-
-def quote(text: Any) -> str:
-    """Return what a site says as it can stand in a log: one short line of printable characters."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:500])

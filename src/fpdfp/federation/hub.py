@@ -13,19 +13,20 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fpdfp
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
-from fpdfp.federation.channel import (
+from fpdfp.federation.anchors import EVERY, Anchors, read_anchor
+from fpdfp.federation.framing import (
     LONGEST,
     LONGEST_HEAD,
     METHOD,
+    PART,
     PROTOCOL,
     SERVER_OPTIONS,
     Decoder,
@@ -37,17 +38,81 @@ from fpdfp.federation.channel import (
     hello,
     split,
 )
-from fpdfp.federation.registry import Member, refuse_used
-from fpdfp.federation.study import Study, join_address
+from fpdfp.federation.registry import Member, refuse_early, refuse_used
+from fpdfp.federation.study import Study
+from fpdfp.federation.text import log, printable, read_release
 
 if TYPE_CHECKING:
     import grpc
 
-log = logging.getLogger("fpdfp.federation")
 #: Seconds between two looks at the registry, and at the hub's own certificate.
 LOOK, LOOK_AT_CERTIFICATE = 0.5, 3600.0
-#: Bytes that may wait for one who does not take them.
-WAITING = 2 * LONGEST
+#: What a message takes beside its bytes, and what a request to one site and a question about all of them cost of what a
+#: peer may send in a second: the hub's processor is busy for some 20 microseconds for each.
+OVERHEAD, STATUS = 512, 100
+#: The longest time for which an answer is waited for, in seconds.
+LONGEST_WAIT = 24 * 3600.0
+#: How many certificates' rates are remembered.
+RATES = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What those who connect may take of the hub.
+
+    Attributes
+    ----------
+    hello
+        Seconds until somebody has said who it is.
+    stalled
+        Seconds for which somebody may take nothing of what waits for it, or send nothing of a message that has begun.
+    streams, streams_in_all
+        How many connections there may be with one certificate, and in all.
+    memory, memory_in_all
+        Bytes that may wait for one, or have come of a message that is not complete; and of all together.
+    unanswered, unanswered_in_all
+        How many requests a site may owe answers to, to one analyst and in all.
+    connections, connections_at_once
+        How many connections a certificate may make in a second in the long run, and in a short time.
+    messages, messages_at_once
+        The same of messages; a request to several sites counts once for each.
+    """
+
+    hello: float = 20.0
+    stalled: float = 60.0
+    streams: int = 32
+    streams_in_all: int = 1024
+    memory: int = LONGEST
+    memory_in_all: int = 2 * LONGEST
+    unanswered: int = 256
+    unanswered_in_all: int = 1024
+    connections: float = 1.0
+    connections_at_once: float = 60.0
+    messages: float = 5000.0
+    messages_at_once: float = 10000.0
+
+
+class Rate:
+    """How much of something there may be: so much at once, and so much in a second in the long run."""
+
+    def __init__(self, rate: float, at_once: float) -> None:
+        self._rate, self._at_once = rate, at_once
+        self._left, self._when = at_once, time.monotonic()
+
+    def take(self, count: float = 1.0) -> float:
+        """Take some; return the seconds after which that is within the rate, 0 if it is now."""
+        now = time.monotonic()
+        self._left = min(self._at_once, self._left + self._rate * (now - self._when)) - count
+        self._when = now
+        return max(0.0, -self._left / self._rate)
+
+
+class Open(NamedTuple):
+    """A request that a site has not answered: whose it is, under which number, and until when it is waited for."""
+
+    asker: Peer
+    number: Any
+    until: float
 
 
 @dataclasses.dataclass(eq=False)
@@ -58,21 +123,37 @@ class Peer:
     fingerprint: str
     invited: bool
     said: dict[str, Any]
+    limits: Limits
+    decoder: Decoder
     since: float = dataclasses.field(default_factory=time.time)
     queue: collections.deque[list[bytes]] = dataclasses.field(default_factory=collections.deque)
     queued: int = 0
     ready: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    #: Set where the connection must end whether or not anything can be sent.
+    cut: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    #: When it last took something or had nothing to take, and last sent something or owed nothing.
+    took: float = dataclasses.field(default_factory=time.monotonic)
+    came: float = dataclasses.field(default_factory=time.monotonic)
     #: Why the connection is ended, once it is.
     ended: str | None = None
-    #: What a site was asked and has not answered: by whom, and under which number.
-    asked: dict[int, tuple[Peer, Any]] = dataclasses.field(default_factory=dict)
+    #: What a site was asked and has not answered.
+    asked: dict[int, Open] = dataclasses.field(default_factory=dict)
+    #: When an analyst was told the last line of each site's log.
+    told: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def held(self) -> int:
+        """The bytes that the hub keeps for it."""
+        return self.queued + self.decoder.held
 
     def send(self, message: Message) -> bool:
         """Send a message as soon as what is before it is out; False if too much waits already."""
         pieces = encode(message)
-        length = sum(map(len, pieces))
-        if self.ended is not None or self.queued + length > WAITING:
+        length = sum(map(len, pieces)) + OVERHEAD
+        if self.ended is not None or (self.queue and self.queued + length > self.limits.memory):
             return False
+        if not self.queued:
+            self.took = time.monotonic()
         self.queue.append(pieces)
         self.queued += length
         self.ready.set()
@@ -84,6 +165,12 @@ class Peer:
             self.send(Message("refused", {"why": why}))
             self.ended = why
             self.ready.set()
+
+    def drop(self, why: str) -> None:
+        """End the connection at once; its other side may come back."""
+        log.warning("%s is dropped: %s", self.member.name, why)
+        self.ended = self.ended or why
+        self.cut.set()
 
 
 class Hub:
@@ -97,11 +184,20 @@ class Hub:
         The address to listen at.
     protocol
         The versions of the protocol that are spoken.
+    limits
+        What those who connect may take.
     """
 
-    def __init__(self, study: Study, bind: str = "[::]", protocol: tuple[int, int] = PROTOCOL) -> None:
+    def __init__(
+        self, study: Study, bind: str = "[::]", protocol: tuple[int, int] = PROTOCOL, limits: Limits | None = None
+    ) -> None:
         self.study, self._bind, self._protocol = study, bind, protocol
+        self.limits = limits or Limits()
+        #: How many streams there are with each certificate, and how fast each connects and sends.
+        self._streams: collections.Counter[str] = collections.Counter()
+        self._rates: collections.OrderedDict[str, tuple[Rate, Rate]] = collections.OrderedDict()
         self._sites: dict[str, Peer] = {}
+        self._anchors = Anchors(study.folder)
         self._peers: set[Peer] = set()
         self._numbers = itertools.count(1)
         self._server: grpc.aio.Server | None = None
@@ -120,7 +216,7 @@ class Hub:
         handler = grpc.stream_stream_rpc_method_handler(self._connect)
         service, method = METHOD.strip("/").split("/")
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-        address = join_address(self._bind.strip("[]"), self.study.port)
+        address = keys.join_address(self._bind.strip("[]"), self.study.port)
         try:
             server.add_secure_port(address, secure)
         except RuntimeError:
@@ -135,8 +231,9 @@ class Hub:
         if self._watch is not None:
             self._watch.cancel()
         for peer in list(self._peers):
-            peer.ended = peer.ended or ""
-            peer.ready.set()
+            peer.ended = peer.ended or "the hub ends"
+            peer.cut.set()
+        self._anchors.save(at_once=True)
         if self._server is not None:
             await self._server.stop(0.2)
 
@@ -159,6 +256,8 @@ class Hub:
         next_look = 0.0
         while True:
             try:
+                self._drop_stalled()
+                self._anchors.save()
                 if self.study.registry.reread():
                     self._drop()
                 if time.monotonic() >= next_look:
@@ -170,6 +269,21 @@ class Hub:
             except (OSError, ValueError) as error:
                 log.error("the registry cannot be read, and the last one counts: %s", error)
             await asyncio.sleep(LOOK)
+
+    def _drop_stalled(self) -> None:
+        now = time.monotonic()
+        for peer in list(self._peers):
+            if peer.queued and now - peer.took > self.limits.stalled:
+                peer.drop(f"it has taken nothing for {self.limits.stalled:g} s")
+            elif peer.decoder.held and now - peer.came > self.limits.stalled:
+                peer.drop(f"it has not gone on with a message for {self.limits.stalled:g} s")
+
+    def _make_room(self) -> None:
+        """Drop those for whom most is kept until it is no more than there may be in all."""
+        while sum(peer.held for peer in self._peers) > self.limits.memory_in_all:
+            most = max(self._peers, key=lambda peer: peer.held)
+            self._leave(most)
+            most.drop(f"of {self.limits.memory_in_all} bytes that may wait in all, it has {most.held}")
 
     def _drop(self) -> None:
         registry = self.study.registry
@@ -190,7 +304,7 @@ class Hub:
             "coordinator for a new invitation"
         )
 
-    def _admit(self, fingerprint: str, said: Message) -> Peer:
+    def _admit(self, fingerprint: str, said: Message, decoder: Decoder) -> Peer:
         """Return who connects, or say why he may not."""
         if said.kind != "hello":
             raise RefusedError("the first message must be a hello")
@@ -204,19 +318,48 @@ class Hub:
         if (said.about.get("name"), said.about.get("role")) != (member.name, member.role):
             raise RefusedError(
                 f"this key is that of the {member.role} {member.name}, and does not serve for "
-                f"{str(said.about.get('role'))[:20]} {str(said.about.get('name'))[:64]}"
+                f"{printable(said.about.get('role'), 20)} {printable(said.about.get('name'), 64)}"
             )
         if said.about.get("study") != self.study.name:
             raise RefusedError(f"this is the hub of the study {self.study.name}")
-        return Peer(member, fingerprint, invited, said.about)
+        if not invited and member.role == "site":
+            # It is remembered when the site has seen what is remembered, and answers nevertheless.
+            _refuse_log(member, self._anchors.compare(member.name, read_anchor(said.about.get("log")), member.era))
+        said_of_itself = {name: said.about.get(name) for name in ("software", "time")}
+        return Peer(member, fingerprint, invited, said_of_itself, self.limits, decoder)
 
     async def _connect(self, _: AsyncIterator[bytes], context: Any) -> None:
-        """Serve one connection until it ends."""
+        """Serve one connection until it ends, if there are not too many."""
         import grpc
 
-        pem = context.auth_context()["x509_pem_cert"][0]
-        fingerprint, decoder = keys.fingerprint(pem), Decoder(LONGEST_HEAD)
-        messages: collections.deque[Message] = collections.deque()
+        fingerprint = keys.fingerprint(context.auth_context()["x509_pem_cert"][0])
+        connections, messages = self._rates_of(fingerprint)
+        many = self._streams[fingerprint] >= self.limits.streams or self._streams.total() >= self.limits.streams_in_all
+        if many or connections.take() > 0:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are too many connections: try again later")
+        self._streams[fingerprint] += 1
+        try:
+            await self._serve(fingerprint, context, messages)
+        finally:
+            self._streams[fingerprint] -= 1
+            if not self._streams[fingerprint]:
+                del self._streams[fingerprint]
+
+    def _rates_of(self, fingerprint: str) -> tuple[Rate, Rate]:
+        """Return how fast a certificate may connect and send; those that were not used for long are forgotten."""
+        if fingerprint not in self._rates:
+            limits = self.limits
+            connections = Rate(limits.connections, limits.connections_at_once)
+            self._rates[fingerprint] = connections, Rate(limits.messages, limits.messages_at_once)
+        self._rates.move_to_end(fingerprint)
+        if len(self._rates) > RATES:
+            self._rates.popitem(last=False)
+        return self._rates[fingerprint]
+
+    async def _serve(self, fingerprint: str, context: Any, rate: Rate) -> None:
+        import grpc
+
+        decoder, messages = Decoder(LONGEST_HEAD), collections.deque[Message]()
 
         async def read() -> Message | None:
             while not messages:
@@ -224,28 +367,38 @@ class Hub:
                 if part is grpc.aio.EOF:
                     return None
                 messages.extend(decoder.feed(part))
+                if peer is not None:
+                    peer.came = time.monotonic()
+                    self._make_room()
             return messages.popleft()
 
+        peer: Peer | None = None
         try:
-            first = await read()
+            async with asyncio.timeout(self.limits.hello):
+                first = await read()
             if first is None:
                 return
-            peer = self._admit(fingerprint, first)
+            peer = self._admit(fingerprint, first, decoder)
+        except TimeoutError:
+            log.warning("a connection with the certificate %s has not said who it is", fingerprint[:16])
+            return
         except MessageError as error:
             log.warning("a connection is refused: %s", error)
             for part in split(encode(Message("refused", {"why": str(error)}))):
                 await context.write(part)
             return
-        peer.send(hello(self.study.name, "hub", "hub", self._protocol))
-        decoder.limit = LONGEST_HEAD if peer.invited else LONGEST
+        known = self._anchors.of(peer.member.name, peer.member.era) if peer.member.role == "site" else None
+        peer.send(hello(self.study.name, "hub", "hub", self._protocol, known))
+        decoder.limit = LONGEST_HEAD if peer.invited else min(LONGEST, self.limits.memory)
         self._arrive(peer)
         writer = asyncio.create_task(self._write(peer, context))
-        reader = asyncio.create_task(self._read(peer, read))
+        reader = asyncio.create_task(self._read(peer, read, rate))
+        cut = asyncio.create_task(peer.cut.wait())
         try:
-            await asyncio.wait((writer, reader), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((writer, reader, cut), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._leave(peer)
-            for task in (reader, writer):
+            for task in (reader, writer, cut):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
@@ -254,21 +407,33 @@ class Hub:
         while True:
             await peer.ready.wait()
             peer.ready.clear()
-            ready = [piece for pieces in peer.queue for piece in pieces]
-            peer.queue.clear()
-            peer.queued = 0
-            for part in split(ready):
-                await context.write(part)
-            if peer.ended is not None and not peer.queue:
+            while peer.queue:
+                # Short messages that are ready go out together; a long one alone. What is under way still counts.
+                ready = list(peer.queue.popleft())
+                length = sum(map(len, ready)) + OVERHEAD
+                while peer.queue and length < PART:
+                    more = peer.queue.popleft()
+                    ready += more
+                    length += sum(map(len, more)) + OVERHEAD
+                for part in split(ready):
+                    await context.write(part)
+                    peer.took = time.monotonic()
+                peer.queued -= length
+            if peer.ended is not None:
                 return
 
-    async def _read(self, peer: Peer, read: Callable[[], Any]) -> None:
+    async def _read(self, peer: Peer, read: Callable[[], Any], rate: Rate) -> None:
         while (message := await read()) is not None:
             try:
+                wait = rate.take(cost(message))
                 self._handle(peer, message)
+                self._make_room()
             except MessageError as error:
                 log.warning("%s: %s", peer.member.name, error)
                 peer.end(str(error))
+                await peer.cut.wait()  # nothing more is read; the writer ends the connection when it has said why
+            # Others have their turn between any two messages; what comes too fast is not read.
+            await asyncio.sleep(wait)
 
     def _arrive(self, peer: Peer) -> None:
         self._peers.add(peer)
@@ -285,7 +450,7 @@ class Hub:
                 self._leave(old)
                 old.end(f"another process has connected as {name}")
             self._sites[name] = peer
-        log.info("%s %s is connected, with release %s", peer.member.role, name, peer.said.get("software"))
+        log.info("%s %s is connected, with release %s", peer.member.role, name, read_release(peer.said.get("software")))
 
     def _leave(self, peer: Peer) -> None:
         if peer not in self._peers:
@@ -293,8 +458,8 @@ class Hub:
         self._peers.discard(peer)
         if self._sites.get(peer.member.name) is peer:
             del self._sites[peer.member.name]
-        for asker, number in peer.asked.values():
-            self._absent(asker, number, peer.member.name, "its connection was lost before it had answered")
+        for one in peer.asked.values():
+            self._absent(one.asker, one.number, peer.member.name, "its connection was lost before it had answered")
         peer.asked.clear()
         if not peer.invited:
             log.info("%s %s is gone", peer.member.role, peer.member.name)
@@ -311,9 +476,11 @@ class Hub:
     def _ask(self, peer: Peer, message: Message) -> None:
         """Hand an analyst's requests on to sites."""
         number, to, at = message.about.get("id"), message.about.get("to"), 0
-        if not isinstance(to, list) or type(number) is not int:
+        if not isinstance(to, list) or type(number) is not int or not 0 <= number < 1 << 63:
             raise MessageError("a request must say its number and whom it is for")
         about = {"asker": {"name": peer.member.name, "role": peer.member.role, "fingerprint": peer.fingerprint}}
+        left = message.about.get("left")
+        left = min(max(left, 0.0), LONGEST_WAIT) if isinstance(left, int | float) else LONGEST_WAIT
         for entry in to:
             name, length = entry if isinstance(entry, list) and len(entry) == 2 else ("", -1)
             if not isinstance(name, str) or type(length) is not int or not 0 <= length <= len(message.body) - at:
@@ -324,11 +491,22 @@ class Hub:
             if site is None:
                 self._absent(peer, number, name, self._why_absent(name))
                 continue
+            if not self._may_ask(site, peer):
+                self._absent(peer, number, name, "it owes too many answers")
+                continue
             own = next(self._numbers)
-            site.asked[own] = peer, number
-            if not site.send(Message("ask", {"id": own, "left": message.about.get("left"), **about}, body)):
+            site.asked[own] = Open(peer, number, time.monotonic() + left)
+            if not site.send(Message("ask", {"id": own, "left": left, **about}, body)):
                 del site.asked[own]
                 self._absent(peer, number, name, "it does not take what it was sent")
+
+    def _may_ask(self, site: Peer, asker: Peer) -> bool:
+        """Whether a site can be asked one thing more; what nobody waits for any longer does not count."""
+        if len(site.asked) >= self.limits.unanswered:
+            now = time.monotonic()
+            site.asked = {number: one for number, one in site.asked.items() if now < one.until}
+        own = sum(one.asker.member.name == asker.member.name for one in site.asked.values())
+        return own < self.limits.unanswered and len(site.asked) < self.limits.unanswered_in_all
 
     def _why_absent(self, name: str) -> str:
         member = self.study.registry.members.get(name)
@@ -341,10 +519,24 @@ class Hub:
 
     def _reply(self, peer: Peer, message: Message) -> None:
         """Hand a site's reply on to whom it is for."""
-        asker, number = peer.asked.pop(message.about.get("id", -1), (None, 0))
-        if asker is not None:
-            about = {"id": number, "site": peer.member.name, "seconds": message.about.get("seconds")}
-            asker.send(Message("reply", about, message.body))
+        if "log" in message.about:
+            member, said = peer.member, read_anchor(message.about["log"])
+            _refuse_log(member, self._anchors.check(member.name, said, member.era))
+        number = message.about.get("id")
+        one = peer.asked.pop(number, None) if type(number) is int else None
+        if one is not None:
+            about = {"id": one.number, "site": peer.member.name, "seconds": message.about.get("seconds")}
+            about |= self._tell_log(peer, one.asker)
+            one.asker.send(Message("reply", about, message.body))
+
+    def _tell_log(self, site: Peer, asker: Peer) -> dict[str, Any]:
+        """Return the last line of a site's log that is known, where an analyst was not told just now."""
+        name, now = site.member.name, time.monotonic()
+        known = self._anchors.of(name, site.member.era)
+        if known is None or now - asker.told.get(name, -EVERY) < EVERY:
+            return {}
+        asker.told[name] = now
+        return {"log": list(known), "era": site.member.era}
 
     def _status(self, peer: Peer, message: Message) -> None:
         """Say who is there."""
@@ -354,7 +546,7 @@ class Hub:
             state: dict[str, Any] = {"name": name, "state": member.state, "online": site is not None}
             if site is not None:
                 ends = member.certificates.get(site.fingerprint)
-                state |= {"since": site.since, "software": site.said.get("software"), "ends": ends}
+                state |= {"since": site.since, "software": read_release(site.said.get("software")), "ends": ends}
                 state |= {"clock": clock_difference(site.said, site.since)}
             sites.append(state)
         about = {"id": message.about.get("id"), "software": fpdfp.__version__, "study": self.study.name}
@@ -373,6 +565,7 @@ class Hub:
 
     def _renew(self, peer: Peer, message: Message) -> None:
         """Sign a new key for somebody whose certificate ends soon; the old one goes when the new one is used."""
+        refuse_early(self.study.registry.named(peer.member.name), peer.fingerprint)
         certificate = keys.sign_request(self.study.authority, _request(message), peer.member.name, peer.member.role)
         self.study.registry.add_certificate(peer.member.name, certificate)
         peer.send(Message("certificate", {"certificate": certificate.decode()}))
@@ -381,6 +574,21 @@ class Hub:
 
 #: What members may send.
 KINDS = {"site": ("reply",), "analyst": ("ask", "status")}
+
+
+def cost(message: Message) -> int:
+    """Return how many messages one counts for."""
+    to = message.about.get("to")
+    return STATUS if message.kind == "status" else max(1, len(to)) if isinstance(to, list) else 1
+
+
+def _refuse_log(member: Member, wrong: str | None) -> None:
+    """Refuse a site with whose log something is wrong."""
+    if wrong is not None:
+        raise RefusedError(
+            f"{member.name} cannot take part: {wrong}; if it has told you why, fpdfp federation forget STUDY "
+            f"{member.name} accepts that"
+        )
 
 
 def _request(message: Message) -> bytes:

@@ -19,9 +19,12 @@ from fpdfp.engines import files
 from fpdfp.errors import ArgumentError
 from fpdfp.federation import keys
 from fpdfp.federation.registry import Role
+from fpdfp.federation.text import read_name
 from fpdfp.runs import toml
 
 FORMAT = 1
+#: A private key for which a certificate was asked and has not come yet.
+PENDING = "pending.pem"
 #: The longest file in an invitation.
 LONGEST = 1 << 16
 
@@ -84,7 +87,7 @@ class Identity:
     def replace(self, key: bytes, certificate: bytes) -> None:
         """Take a new key and its certificate."""
         files.write_whole(self.folder / "own.pem", key, certificate, flush=True, private=True)
-        (self.folder / "pending.pem").unlink(missing_ok=True)
+        (self.folder / PENDING).unlink(missing_ok=True)
 
     def warn(self) -> str | None:
         """Say that the certificate ends soon, or has ended; None if there is time."""
@@ -102,7 +105,7 @@ def warn(whose: str, validity: keys.Validity) -> str | None:
 
 def pending_key(folder: Path) -> bytes:
     """Return a private key to ask a certificate for: that of the last attempt, if its answer was lost."""
-    path = folder / "pending.pem"
+    path = folder / PENDING
     if not path.exists():
         keys.make_private_folder(folder)
         files.write_whole(path, keys.make_key(), flush=True, private=True)
@@ -159,5 +162,7 @@ def _read_about(text: str, where: str) -> About:
         raise ArgumentError("folder", f"{where} has format {tree.get('format')}; this release reads format {FORMAT}")
     if tree.get("role") not in ("site", "analyst") or not all(isinstance(tree.get(one), str) for one in About._fields):
         raise ArgumentError("folder", f"{where} must say {', '.join(About._fields)}")
-    keys.site_name("name", tree["name"])
+    for one in ("study", "name"):
+        read_name(one, tree[one])
+    keys.split_address("address", tree["address"])
     return About(**{name: tree[name] for name in About._fields})

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fpdfp import _checks
 from fpdfp.errors import MessageError
+from fpdfp.federation.text import printable
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 
-#: What a site may be called: its name becomes a file's, and stands in command lines.
-SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 HOST = re.compile(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*")
 #: Clocks differ: certificates are valid from two days before they were made.
 SLACK = datetime.timedelta(days=2)
@@ -44,19 +43,6 @@ class Pair(NamedTuple):
     public: Path
 
 
-def site_name(name: str, value: object) -> str:
-    """Return ``value`` if it can be the name of a site, or say why it cannot.
-
-    >>> site_name("site", "north")
-    'north'
-    """
-    if not isinstance(value, str) or SITE.fullmatch(value) is None:
-        raise ValueError(
-            f"{name} must be letters, digits, - and _, at most 64 of them, a letter or digit first; got {value!r}"
-        )
-    return value
-
-
 def host_name(name: str, value: object) -> str:
     """Return ``value`` if it is a host name or an IP address, or say that it is none.
 
@@ -69,7 +55,28 @@ def host_name(name: str, value: object) -> str:
         except ValueError:
             if HOST.fullmatch(value) is not None and len(value) <= 253:
                 return value
-    raise ValueError(f"{name} must be a host name or an IP address, got {value!r}")
+    raise ValueError(f"{name} must be a host name or an IP address, got {printable(repr(value), 100)}")
+
+
+def join_address(host: str, port: int) -> str:
+    """Return HOST:PORT, with brackets around an IPv6 address.
+
+    >>> join_address("hub.example", 8443), join_address("::1", 8443)
+    ('hub.example:8443', '[::1]:8443')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_address(argument: str, value: object) -> tuple[str, int]:
+    """Return the host and the port of an address, or say that it is none.
+
+    >>> split_address("address", "[::1]:8443")
+    ('::1', 8443)
+    """
+    host, _, port = str(value).rpartition(":")
+    if re.fullmatch(r"[0-9]{1,5}", port) is None or not 0 < int(port) < 1 << 16:
+        raise ValueError(f"{argument} must be HOST:PORT, got {printable(repr(value), 100)}")
+    return host_name(argument, host.removeprefix("[").removesuffix("]")), int(port)
 
 
 def make_authority(folder: Path | str, *, name: str = "fpdfp federation", days: int = 3650) -> Pair:
@@ -167,6 +174,12 @@ def validity(pem: bytes) -> Validity:
     return Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
+def validity_until(ends: str) -> Validity:
+    """Return from when to when a certificate of a member is valid that ends then, as ISO 8601."""
+    end = datetime.datetime.fromisoformat(ends)
+    return Validity(end - datetime.timedelta(days=DAYS) - SLACK, end)
+
+
 def fingerprint(pem: bytes | str) -> str:
     """Return the SHA-256 of a certificate, by which it is known."""
     text = pem if isinstance(pem, str) else pem.decode("ascii")
@@ -231,6 +244,20 @@ def sign_request(authority: Pair, request: bytes, name: str, role: str, *, days:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
         .sign(issuer_key, _hash())
     )
+    return _certificate_pem(certificate)
+
+
+def read_certificate(value: object, key: bytes) -> bytes:
+    """Return the certificate that was sent for a private key, as PEM; refuse what is none, or is for another key."""
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        certificate = _load_certificate(str(value).encode())
+        private = serialization.load_pem_private_key(key, password=None)
+    except ValueError:
+        raise MessageError("what was sent is no certificate") from None
+    if certificate.public_key() != private.public_key():
+        raise MessageError("the certificate that was sent is for another key")
     return _certificate_pem(certificate)
 
 

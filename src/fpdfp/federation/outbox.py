@@ -16,6 +16,7 @@ from fpdfp.compress import decode
 from fpdfp.engines import files
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import MessageError
+from fpdfp.federation.text import LONGEST, printable
 
 #: What the names of files end in: a copy, the mark of one that is held, and a copy of what did not leave.
 KEPT, WAITING, REFUSED = ".parcel", ".waiting", ".refused"
@@ -145,7 +146,12 @@ def _decide(path: Path) -> None:
 
 
 def lines(parcel: bytes) -> Iterator[str]:
-    """Say what a message holds: every number, text, array and message in it, and its bytes."""
+    """Say what a message holds: every number, text, array and message in it, and its bytes, a line for each."""
+    for line in _lines(parcel):
+        yield printable(line, LONGEST)
+
+
+def _lines(parcel: bytes) -> Iterator[str]:
     envelope = open_envelope(parcel)
     yield f"{len(parcel)} bytes from {envelope.site}: request {envelope.sequence} of run {envelope.run}"
     reply = envelope.contents.get("reply")

@@ -19,6 +19,7 @@ from fpdfp.cohorts.question import Question, question, questions, reveals
 from fpdfp.cohorts.validation import validate
 from fpdfp.datasets import Moments
 from fpdfp.engines.parcel import pack
+from fpdfp.engines.plausible import check_answer
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival
@@ -544,6 +545,7 @@ def read_answer(question: Question, tree: Any) -> Any:
     except ArgumentError as error:
         raise MessageError(f"an answer: {error}") from None
     question.check(made)
+    check_answer(made)
     return made
 
 

@@ -19,9 +19,13 @@ from fpdfp.cohorts.validation import validate
 from fpdfp.engines import files
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
+from fpdfp.federation.text import read_name
 
 Role = Literal["site", "analyst"]
 FORMAT = 1
+#: How many certificates a member may have at once, and how often an invitation may be signed whose answer was lost.
+CERTIFICATES, SIGNED = 3, 10
+STATES = ("invited", "joined", "removed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +40,13 @@ class Member:
         The fingerprints of the certificates with which it may connect, and the days on which these end.
     invitation
         The fingerprint of the certificate in its invitation; empty for one that has none.
-    used, used_by
-        When the invitation was used, and the digest of the public key that was signed then; empty before that.
+    used, used_by, signed
+        When the invitation was used, the digest of the public key that was signed then, and how often; empty, and 0,
+        before that.
     removed
         When it was removed; empty for one that was not.
+    accepted
+        How often the coordinator has accepted that the site's log begins anew.
     """
 
     name: str
@@ -48,7 +55,14 @@ class Member:
     invitation: str = ""
     used: str = ""
     used_by: str = ""
+    signed: int = 0
     removed: str = ""
+    accepted: int = 0
+
+    @property
+    def era(self) -> str:
+        """What tells a log of the site from one that began after a new invitation, or was accepted in its place."""
+        return f"{self.used_by[:16]}-{self.accepted}"
 
     @property
     def state(self) -> str:
@@ -138,7 +152,7 @@ class Registry:
 
     def invite(self, name: str, role: Role, invitation: str) -> None:
         """Name a member, or give him a new invitation: his certificates, and the old invitation, are of no use then."""
-        keys.site_name("name", name)
+        read_name("name", name)
         with self._changing() as members:
             if name in members and members[name].role != role:
                 raise ArgumentError("name", f"must be new, but {name} is the name of a {members[name].role}")
@@ -151,15 +165,23 @@ class Registry:
             if member is None or member.removed:
                 raise MessageError("this invitation is no longer valid: ask the coordinator for a new one")
             refuse_used(member, digest)
+            if member.signed >= SIGNED:
+                raise MessageError(f"the invitation of {member.name} was signed {SIGNED} times: ask for a new one")
             when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             members[member.name] = dataclasses.replace(
-                member, certificates=_certificate(certificate), used=member.used or when, used_by=digest
+                member,
+                certificates=_certificate(certificate),
+                used=member.used or when,
+                used_by=digest,
+                signed=member.signed + 1,
             )
 
     def add_certificate(self, name: str, certificate: bytes) -> None:
         """Allow a member another certificate, beside those that he has."""
         with self._changing() as members:
             member = members[name]
+            if len(member.certificates) >= CERTIFICATES:
+                raise MessageError(f"{name} has {CERTIFICATES} certificates, and must use the newest before another")
             members[name] = dataclasses.replace(
                 member, certificates={**member.certificates, **_certificate(certificate)}
             )
@@ -171,6 +193,12 @@ class Registry:
             with self._changing() as members:
                 kept = {fingerprint: members[name].certificates[fingerprint]}
                 members[name] = dataclasses.replace(members[name], certificates=kept)
+
+    def forget(self, name: str) -> None:
+        """Accept that a site's log begins anew: what was remembered of it does not count any longer."""
+        self.named(name)
+        with self._changing() as members:
+            members[name] = dataclasses.replace(members[name], accepted=members[name].accepted + 1)
 
     def remove(self, name: str) -> None:
         """Remove a member: his certificates and his invitation are refused from now on."""
@@ -187,6 +215,13 @@ def refuse_used(member: Member, digest: str) -> None:
             f"the invitation of {member.name} was used on {member.used[:10]}, and serves once; if that was not you, "
             f"tell the coordinator, who makes a new one: fpdfp federation invite STUDY {member.name}"
         )
+
+
+def refuse_early(member: Member, fingerprint: str) -> None:
+    """Refuse to renew a certificate that is valid for long, or when others were signed that were not used yet."""
+    ends = member.certificates.get(fingerprint)
+    if len(member.certificates) >= CERTIFICATES or ends is None or not keys.validity_until(ends).is_due():
+        raise MessageError(f"it is not time to renew the certificate of {member.name}")
 
 
 def _certificate(pem: bytes) -> dict[str, str]:

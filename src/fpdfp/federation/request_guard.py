@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import hashlib
 import importlib
-import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -32,10 +31,10 @@ from fpdfp.federation.audit import Audit
 from fpdfp.federation.budget import Budget
 from fpdfp.federation.policy import Policy, refuse
 from fpdfp.federation.slots import say_full
+from fpdfp.federation.text import log
 from fpdfp.formula.tree import columns_of
 from fpdfp.losses.base import Losses
 
-log = logging.getLogger("fpdfp.federation")
 #: How many models a site keeps ready, and how many seconds it waits for a person to release a reply.
 MODELS, WAIT = 4, 3600.0
 #: A point at which predictions are counted costs as much as so many others: counts change where one row changes sides.

@@ -26,6 +26,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation import keys
 from fpdfp.federation.identity import About, Credentials, Identity, warn, write_invitation
 from fpdfp.federation.registry import Registry, Role
+from fpdfp.federation.text import read_name
 from fpdfp.runs import toml
 
 FORMAT = 1
@@ -53,7 +54,7 @@ class Study:
         tree = tomllib.loads(path.read_text())
         if tree.get("format") != FORMAT:
             raise ArgumentError("study", f"{path} has format {tree.get('format')}; this release reads format {FORMAT}")
-        self.name: str = tree["name"]
+        self.name: str = read_name("the name of the study", tree["name"])
         self.hosts: list[str] = tree["hosts"]
         self.port: int = _checks.integer("port", tree["port"], at_least=1, at_most=65535)
         self.registry = Registry(self.folder / "registry.json")
@@ -86,11 +87,12 @@ class Study:
         if isinstance(sites, str) or not sites:
             raise ArgumentTypeError("sites", f"must be names, at least one, got {sites!r}")
         for i, site in enumerate(sites):
-            keys.site_name(f"sites[{i}]", site)
+            read_name(f"sites[{i}]", site)
         if len(set(sites)) < len(sites) or COORDINATOR in sites:
             raise ArgumentError("sites", f"must be different names, and not {COORDINATOR!r}, got {', '.join(sites)}")
         keys.names_of_hosts(hosts)
         port = _checks.integer("port", port, at_least=1, at_most=65535)
+        read_name("the folder's name", folder.resolve().name)
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} exists already, and is not overwritten")
         keys.make_private_folder(folder).chmod(0o700)
@@ -118,7 +120,7 @@ class Study:
     @property
     def address(self) -> str:
         """Where sites and analysts elsewhere find the hub."""
-        return join_address(self.hosts[0], self.port)
+        return keys.join_address(self.hosts[0], self.port)
 
     @property
     def analyst(self) -> Identity:
@@ -131,6 +133,7 @@ class Study:
 
     def invite(self, name: str, role: Role) -> Path:
         """Write an invitation; the certificates that a member of this name has are dropped."""
+        read_name("name", name)
         key = keys.make_key()
         request = keys.make_request(key, name)
         certificate = keys.sign_request(self.authority, request, name, "invitation", days=keys.INVITATION_DAYS)
@@ -161,16 +164,13 @@ class Study:
 
     def warnings(self) -> list[str]:
         """Say which certificates end soon: the hub's, the authority's, and those of members."""
-        import datetime
-
         own = {"the certificate of the hub": self.credentials().certificate}
         own["the certificate of the study's authority"] = self.authority.public.read_bytes()
         found = [warn(whose, keys.validity(pem)) for whose, pem in own.items()]
         for member in self.registry.members.values():
-            ends = [datetime.datetime.fromisoformat(end) for end in member.certificates.values()]
-            if ends and not member.removed:
-                life = keys.Validity(max(ends) - datetime.timedelta(days=keys.DAYS), max(ends))
-                found.append(warn(f"the certificate of {member.name}", life))
+            lives = [keys.validity_until(end) for end in member.certificates.values()]
+            if lives and not member.removed:
+                found.append(warn(f"the certificate of {member.name}", max(lives, key=lambda life: life.ends)))
         return [one for one in found if one]
 
     def _enrol_coordinator(self) -> None:
@@ -179,17 +179,8 @@ class Study:
         certificate = keys.sign_request(self.authority, request, COORDINATOR, "analyst")
         self.registry.invite(COORDINATOR, "analyst", "")
         self.registry.add_certificate(COORDINATOR, certificate)
-        about = About(self.name, "analyst", COORDINATOR, join_address("localhost", self.port))
+        about = About(self.name, "analyst", COORDINATOR, keys.join_address("localhost", self.port))
         Identity.write(self.folder / "analyst", about, self.authority.public.read_bytes(), key + certificate)
-
-
-def join_address(host: str, port: int) -> str:
-    """Return HOST:PORT, with brackets around an IPv6 address.
-
-    >>> join_address("hub.example", 8443), join_address("::1", 8443)
-    ('hub.example:8443', '[::1]:8443')
-    """
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _with_own(hosts: Sequence[str]) -> list[str]:

@@ -11,24 +11,31 @@ the protocol its sender speaks.
 
 from __future__ import annotations
 
+import collections
 import json
+import queue
 import random
 import struct
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import fpdfp
 from fpdfp.errors import MessageError
+from fpdfp.federation.text import read_release
 
+T = TypeVar("T")
 #: The least and the newest version of the protocol that this release speaks.
 PROTOCOL = (1, 1)
 MAGIC, HEAD = b"FPD1", struct.Struct("<4sIQ")
 #: The longest part, head, and body, in bytes; a body before the hello is as short as a head.
-PART, LONGEST_HEAD, LONGEST = 1 << 20, 1 << 16, 1 << 31
+PART, LONGEST_HEAD, LONGEST = 1 << 20, 1 << 16, 1 << 29
 METHOD = "/fpdfp.Federation/Connect"
 #: Connections that carry nothing are kept open by a ping every so many seconds; firewalls drop them after minutes.
 PING, PING_ANSWER = 20, 20
+#: Seconds by which clocks can differ: one that says more says nothing.
+LONGEST_DIFFERENCE = 1e10
 
 _COMMON = [
     ("grpc.max_receive_message_length", 2 * PART),
@@ -41,9 +48,13 @@ _COMMON = [
 CLIENT_OPTIONS = [*_COMMON, ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
 SERVER_OPTIONS = [
     *_COMMON,
+    # A stranger may keep a connection for so long without a certificate, and anybody without a stream.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 60_000),
+    ("grpc.max_concurrent_streams", 8),
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000 * PING // 2),
-    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.max_ping_strikes", 100),
 ]
 
 
@@ -115,6 +126,11 @@ class Decoder:
         self._head: tuple[dict[str, Any], int] | None = None
         self._dropping = 0
 
+    @property
+    def held(self) -> int:
+        """The bytes of a message that is not complete."""
+        return len(self._buffer)
+
     def feed(self, part: bytes) -> Iterator[Message]:
         """Yield the messages that are complete with a part."""
         if self._dropping:
@@ -172,9 +188,61 @@ class Decoder:
         return True
 
 
-def hello(study: str, role: str, name: str, protocol: tuple[int, int] = PROTOCOL) -> Message:
-    """Return the first message of a connection."""
-    about = {"study": study, "role": role, "name": name, "protocol": list(protocol)}
+class Inbox(Generic[T]):
+    """What has come and waits to be dealt with: of limited length, so that a peer is read no faster than it is served.
+
+    Parameters
+    ----------
+    most, length
+        How many may wait, and how many bytes in all; one may always wait, however long it is.
+    """
+
+    def __init__(self, most: int = 1024, length: int = LONGEST) -> None:
+        self._most, self._length = most, length
+        self._waiting: collections.deque[tuple[T, int]] = collections.deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        #: The bytes that wait.
+        self.held = 0
+
+    def put(self, one: T, length: int = 0, timeout: float | None = None) -> bool:
+        """Add something as soon as there is room; return False if there was none in time, or nobody takes it."""
+        with self._changed:
+            fits = self._changed.wait_for(lambda: self._closed or self._has_room(length), timeout)
+            if self._closed or not fits:
+                return False
+            self._waiting.append((one, length))
+            self.held += length
+            self._changed.notify_all()
+            return True
+
+    def _has_room(self, length: int) -> bool:
+        return not self._waiting or (len(self._waiting) < self._most and self.held + length <= self._length)
+
+    def get(self, timeout: float | None = None) -> T:
+        """Return what has waited longest; raise queue.Empty if nothing came in time, or nothing comes any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._waiting) or self._closed, timeout)
+            if not self._waiting:
+                raise queue.Empty
+            one, length = self._waiting.popleft()
+            self.held -= length
+            self._changed.notify_all()
+            return one
+
+    def close(self) -> None:
+        """Take nothing any more: who waits for room goes on."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def hello(
+    study: str, role: str, name: str, protocol: tuple[int, int] = PROTOCOL, log: tuple[int, str] | None = None
+) -> Message:
+    """Return the first message of a connection; ``log`` is a line of a site's log that its sender knows."""
+    about: dict[str, Any] = {"study": study, "role": role, "name": name, "protocol": list(protocol)}
+    about |= {} if log is None else {"log": list(log)}
     return Message("hello", {**about, "software": fpdfp.__version__, "time": time.time()})
 
 
@@ -186,16 +254,20 @@ def agree(said: dict[str, Any], other: str, me: str, protocol: tuple[int, int] =
     >>> agree({"protocol": [2, 3], "software": "0.9"}, "the hub", "north")
     Traceback (most recent call last):
       ...
-    fpdfp.federation.channel.RefusedError: upgrade fpdfp at north: it has release 0.1.0 and speaks versions 1 to 1 of \
+    fpdfp.federation.framing.RefusedError: upgrade fpdfp at north: it has release 0.1.0 and speaks versions 1 to 1 of \
 the protocol, and the hub has release 0.9 and speaks versions 2 to 3
     """
     theirs = said.get("protocol")
-    if not isinstance(theirs, list) or len(theirs) != 2 or not all(type(one) is int for one in theirs):
+    if (
+        not isinstance(theirs, list)
+        or len(theirs) != 2
+        or not all(type(one) is int and 0 < one < 1 << 16 for one in theirs)
+    ):
         raise RefusedError(f"{other} does not say which versions of the protocol it speaks")
     newest: int = min(protocol[1], theirs[1])
     if newest >= max(protocol[0], theirs[0]):
         return newest
-    software = str(said.get("software", "unknown"))[:40]
+    software = read_release(said.get("software"))
     sides = {
         me: f"has release {fpdfp.__version__} and speaks versions {protocol[0]} to {protocol[1]}",
         other: f"has release {software} and speaks versions {theirs[0]} to {theirs[1]}",
@@ -212,7 +284,7 @@ def clock_difference(said: dict[str, Any], when: float | None = None) -> str | N
     """
     theirs = said.get("time")
     seconds = theirs - (time.time() if when is None else when) if isinstance(theirs, int | float) else 0.0
-    if abs(seconds) < 60:
+    if not 60 <= abs(seconds) < LONGEST_DIFFERENCE:
         return None
     hours = abs(seconds) / 3600
     amount = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.0f} minutes"
