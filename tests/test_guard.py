@@ -25,10 +25,11 @@ from tests.desks import Counts, guarded
 OF_THE_SITE = frozenset({"find", "find_all", "agree", "receive", "work", "certify", "remember"})
 
 
-def kinds_of_losses() -> list[type]:
-    found: list[type] = [Losses]
+def kinds_of_losses() -> list[type[Any]]:
+    found: list[type[Any]] = [Losses]
     for kind in found:
-        found += [one for one in kind.__subclasses__() if one.__module__.startswith("fpdfp.")]
+        below: list[type[Any]] = kind.__subclasses__()
+        found += [one for one in below if one.__module__.startswith("fpdfp.")]
     return found
 
 

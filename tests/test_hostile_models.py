@@ -21,7 +21,7 @@ from fpdfp.engines.requests import Request
 from fpdfp.errors import Refusal, RefusalError
 from fpdfp.federation import questions
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.questions import BaselineQuestion, Distribution, ModelSpec, SumsQuestion
+from fpdfp.federation.questions import BaselineQuestion, Distribution, ModelSpec, RiskQuestion, SumsQuestion
 from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
@@ -266,6 +266,23 @@ def test_constants_along_a_direction_are_second_moments(desks: Any) -> None:
     assert attack(desks(Policy.allowing_everything())) == pytest.approx(np.square(ROWS[:, 0]).mean(), rel=1e-6)
     with pytest.raises(Refusal, match="second moments"):
         attack(desks(Policy(kinds=tuple(kind for kind in Policy().kinds if kind != "products"))))
+
+
+def test_a_search_by_times_finds_no_row(desks: Any) -> None:
+    """How many rows leave up to a time tells, time by time, when each of them does, and any column may be the time."""
+    response = Survival(Column("income"), Column("died"))
+
+    def attack(ask: Ask) -> float:
+        low, high = 0.0, 100.0
+        while high - low > 1e-6:
+            middle = (low + high) / 2.0
+            left = ask(RiskQuestion(response, None, np.array([middle, 1000.0])))["left"]
+            low, high = (middle, high) if np.ravel(left)[0] < 200 else (low, middle)
+        return high
+
+    assert attack(desks(Policy.allowing_everything())) == pytest.approx(np.sort(FRAME.income)[199], abs=1e-5)
+    with pytest.raises(Refusal, match="only at those that were asked for first"):
+        attack(desks(Policy()))
 
 
 @pytest.mark.slow

@@ -37,6 +37,8 @@ class Spent:
         The folds of each division of rows, by the number of rows.
     data
         What each run was begun with: the fingerprint of the site's data.
+    times
+        A digest of the times at which each column of times was told of.
     """
 
     analyses: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -45,6 +47,7 @@ class Spent:
     refusals: int = 0
     divisions: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     data: dict[str, str] = dataclasses.field(default_factory=dict)
+    times: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -139,6 +142,16 @@ class Budget:
                 "random_state) of before", f"{sum(known.values())} folds of {rows} rows",
             )  # fmt: skip
         known[key] = folds - 1
+        self.write()
+
+    def fix_times(self, column: str, times: str) -> None:
+        """Note the times at which a column of times is told of, the first time; refuse others.
+
+        Counts up to two times differ by the rows between them, so that a search by times finds each row's.
+        """
+        known = self.spent.times.setdefault(column, times)
+        if known != times and self.policy.goes_by("cells"):
+            raise refuse("cells", "this site tells of these times only at those that were asked for first; use the same")
         self.write()
 
     def compare_data(self, run: str, data: str) -> None:

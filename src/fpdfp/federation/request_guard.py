@@ -305,6 +305,9 @@ class RequestGuard:
             raise refuse(
                 "kinds", "this site tells of times only at those that are given: its own are times of single rows"
             )
+        response = question.spec.design.response if hasattr(question, "spec") else question.response
+        if getattr(question, "times", None) is not None:
+            self._fix_times("times", response, question.times)
         if hasattr(question, "spec"):
             losses = self._losses(question.spec)
             guard.check_predictions(question, losses, policy)
@@ -317,6 +320,10 @@ class RequestGuard:
                 guard.check_response(question.response, policy)
             self._begin([self.questions.dump(question.response), columns, list(getattr(question, "strata", ()))])
         return guard.protect_times(self.table.answer(question), policy)
+
+    def _fix_times(self, what: str, response: Any, times: Any) -> None:
+        columns = [response.leaves, response.enters]
+        self.budget.fix_times(f"{what} of {columns}", digest_of(np.asarray(times, dtype=np.float64)))
 
     def _answer_predictions(self, question: Any) -> Any:
         """Answer a question about a model's predictions."""
@@ -332,6 +339,8 @@ class RequestGuard:
         design = getattr(described, "design", None)
         if design is not None:
             self._check_design(design, design.width)
+        if getattr(described, "periods", ()):
+            self._fix_times("periods", design.response, described.periods)
         losses: Losses = self.table.losses(described, self.name)
         guard.check_model(losses, self.policy)
         return losses
