@@ -21,7 +21,14 @@ from fpdfp.engines.requests import Request
 from fpdfp.errors import Refusal, RefusalError
 from fpdfp.federation import questions
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.questions import BaselineQuestion, Distribution, ModelSpec, RiskQuestion, SumsQuestion
+from fpdfp.federation.questions import (
+    BaselineQuestion,
+    Distribution,
+    EvaluationQuestion,
+    ModelSpec,
+    RiskQuestion,
+    SumsQuestion,
+)
 from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
@@ -283,6 +290,21 @@ def test_a_search_by_times_finds_no_row(desks: Any) -> None:
     assert attack(desks(Policy.allowing_everything())) == pytest.approx(np.sort(FRAME.income)[199], abs=1e-5)
     with pytest.raises(Refusal, match="only at those that were asked for first"):
         attack(desks(Policy()))
+
+
+def test_counts_at_many_points_cost_analyses(desks: Any) -> None:
+    """How many rows are predicted right at a cut tells, cut by cut, where each row is: 500 such points are all."""
+    given = model(design(Column("died")))
+    guarded = desks(Policy())
+    points = np.random.default_rng(0).normal(size=(600, 3)) * [0.01, 1e-4, 0.01]
+
+    def attack(ask: Ask) -> None:
+        for first in range(0, 600, 50):
+            x, *more = points[first : first + 50]
+            ask(EvaluationQuestion(given, x, more))
+
+    with pytest.raises(Refusal, match="the 100 analyses that it allows"):
+        attack(guarded)
 
 
 @pytest.mark.slow

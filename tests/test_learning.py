@@ -145,9 +145,9 @@ def test_sites_with_a_policy_answer_all_points_in_one_question(model: Any, sites
     (words,) = [entry.asked for entry in audit.entries(desk.folder)]
     assert words.startswith("how good the predictions of a model are: died ~ ")
     # All points are of one analysis, and each costs as a question of its own would.
-    assert list(desk.budget.spent.points.values()) == [100 * len({one.x.tobytes() for one in model.iterates_.kept
+    assert list(desk.budget.spent.points.values()) == [1000 * len({one.x.tobytes() for one in model.iterates_.kept
                                                                   if one.round in found.rounds})]  # fmt: skip
-    assert desk.budget.spent.total == 1
+    assert desk.budget.spent.total == 1 + desk.budget.spent.counts()["points"] // 5000
 
 
 def test_sites_refuse_as_they_refuse_evaluations(model: Any, sites: Callable[..., DeskCohort]) -> None:

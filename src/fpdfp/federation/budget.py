@@ -151,7 +151,9 @@ class Budget:
         """
         known = self.spent.times.setdefault(column, times)
         if known != times and self.policy.goes_by("cells"):
-            raise refuse("cells", "this site tells of these times only at those that were asked for first; use the same")
+            raise refuse(
+                "cells", "this site tells of these times only at those that were asked for first; use the same"
+            )
         self.write()
 
     def compare_data(self, run: str, data: str) -> None:

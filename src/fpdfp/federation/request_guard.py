@@ -37,8 +37,9 @@ from fpdfp.losses.base import Losses
 
 #: How many models a site keeps ready, and how many seconds it waits for a person to release a reply.
 MODELS, WAIT = 4, 3600.0
-#: A point at which predictions are counted costs as much as so many others: counts change where one row changes sides.
-PREDICTED = 100
+#: A point at which rows are counted, in the order of their predictions, costs as much as so many others: counts change
+#: where one row changes sides, so that a search by points finds where each is.
+COUNTED = 1000
 #: The mark of a site that answers nothing until a person has looked at it, and the folder of copies.
 STOPPED, OUTBOX = "stopped", "outbox"
 NOT_RELEASED = "this site did not release its reply"
@@ -306,19 +307,21 @@ class RequestGuard:
                 "kinds", "this site tells of times only at those that are given: its own are times of single rows"
             )
         response = question.spec.design.response if hasattr(question, "spec") else question.response
-        if getattr(question, "times", None) is not None:
-            self._fix_times("times", response, question.times)
         if hasattr(question, "spec"):
             losses = self._losses(question.spec)
             guard.check_predictions(question, losses, policy)
-            self._begin(guard.analysis_of(question.spec.design), self.questions.dump(question.spec))
+            analysis = self._begin(guard.analysis_of(question.spec.design), self.questions.dump(question.spec))
+            self.budget.spend_points(analysis, 1 if hasattr(question, "times") else COUNTED)
         else:
             columns = [] if question.group is None else [question.group.coded]
             for name in [*columns, *getattr(question, "strata", ()), *columns_of(question.response)]:
                 guard.check_column(name, policy)
             if policy.goes_by("places"):
                 guard.check_response(question.response, policy)
-            self._begin([self.questions.dump(question.response), columns, list(getattr(question, "strata", ()))])
+            about = [self.questions.dump(question.response), columns, list(getattr(question, "strata", ()))]
+            self._begin(about, [getattr(question, "rho", 0.0)])
+        if getattr(question, "times", None) is not None:
+            self._fix_times("times", response, question.times)
         return guard.protect_times(self.table.answer(question), policy)
 
     def _fix_times(self, what: str, response: Any, times: Any) -> None:
@@ -330,7 +333,8 @@ class RequestGuard:
         losses = self._losses(question.spec)
         rule = guard.check_predictions(question, losses, self.policy)
         analysis = self._begin(guard.analysis_of(question.spec.design), self.questions.dump(question.spec))
-        self.budget.spend_points(analysis, PREDICTED * (1 + len(getattr(question, "more", ()))))
+        points = COUNTED * (1 + len(question.more)) if hasattr(question, "more") else 1
+        self.budget.spend_points(analysis, points)
         answer = self.table.answer(question, site=self.name)
         return guard.protect_scores(answer, question, rule) if hasattr(question, "more") else answer
 
