@@ -201,7 +201,7 @@ def _name_separation(problem: Problem, result: Result, tol: float | None) -> Res
     if tol is None or not isinstance(problem.losses, LinearModel):
         return result
     # Newton's method is soon where nothing is left of the objective, and certifies that.
-    vanished = result.status == "converged" and result.objective <= problem.least_scale
+    vanished = result.status == "converged" and result.certificate.scale > abs(result.objective)
     if not (vanished or result.status in NOT_REACHED):
         return result
     meter = Meter(problem.losses)
