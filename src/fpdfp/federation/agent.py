@@ -154,7 +154,7 @@ class Agent:
             return
         started = time.monotonic()
         reply = respond(message, self.identity.about, self._desk, self._seen, self._heads)
-        stream.send(Message("reply", {"id": number, "seconds": time.monotonic() - started}, reply))
+        stream.send(Message("reply", {"id": number, "seconds": round(time.monotonic() - started, 4)}, reply))
 
 
 def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard, heads: Receiver | None = None) -> bytes:
