@@ -179,7 +179,7 @@ class Agent:
             return
         started = time.monotonic()
         reply = respond(message, self.identity.about, self._desk, self._seen, self._heads)
-        said: dict[str, Any] = {"id": number, "seconds": time.monotonic() - started}
+        said: dict[str, Any] = {"id": number, "seconds": round(time.monotonic() - started, 4)}
         if self._desk.audit is not None and time.monotonic() - self._anchored > EVERY:
             self._anchored = time.monotonic()
             said["log"] = list(self._desk.audit.anchor)

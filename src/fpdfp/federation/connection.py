@@ -44,6 +44,7 @@ from fpdfp.federation.framing import (
     clock_difference,
     encode,
     hello,
+    pack_together,
     split,
 )
 from fpdfp.federation.identity import PENDING, About, Credentials, Identity, Invitation, pending_key
@@ -421,8 +422,8 @@ class Connection:
             number = next(self._numbers)
             numbers.add(number)
             to = [[name, len(waiting[name])] for name in group]
-            about = {"id": number, "to": to, "left": max(0.0, until - started)}
-            stream.send(Message("ask", about, b"".join(waiting[name] for name in group)))
+            about = {"id": number, "to": to, "left": round(max(0.0, until - started), 3)}
+            stream.send(pack_together(Message("ask", about, b"".join(waiting[name] for name in group))))
         while any(name not in found for name in waiting):
             message = self._next(until)
             if message is None:

@@ -15,6 +15,7 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.record import plan_name
 from fpdfp.engines.remote_engine import RemoteEngine
+from fpdfp.engines.traffic import Carried
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation.connection import Connection
@@ -167,6 +168,10 @@ class FederationEngine(RemoteEngine):
     def link(self) -> Connection:
         """The way to the sites, which knows what was sent, and how long it took."""
         return self._asking.link
+
+    @property
+    def carried(self) -> Carried:
+        return Carried(self.link.usage.up, self.link.usage.down)
 
     @property
     def network(self) -> Network | None:

@@ -37,6 +37,7 @@ from fpdfp.federation.framing import (
     encode,
     hello,
     split,
+    unpack_together,
 )
 from fpdfp.federation.registry import Member, refuse_early, refuse_used
 from fpdfp.federation.study import Study
@@ -481,11 +482,12 @@ class Hub:
         about = {"asker": {"name": peer.member.name, "role": peer.member.role, "fingerprint": peer.fingerprint}}
         left = message.about.get("left")
         left = min(max(left, 0.0), LONGEST_WAIT) if isinstance(left, int | float) else LONGEST_WAIT
+        whole = unpack_together(message)
         for entry in to:
             name, length = entry if isinstance(entry, list) and len(entry) == 2 else ("", -1)
-            if not isinstance(name, str) or type(length) is not int or not 0 <= length <= len(message.body) - at:
+            if not isinstance(name, str) or type(length) is not int or not 0 <= length <= len(whole) - at:
                 raise MessageError("a request must say how long it is for each site")
-            body = message.body[at : at + length]
+            body = whole[at : at + length]
             at += length
             site = self._sites.get(name)
             if site is None:
