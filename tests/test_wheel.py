@@ -10,10 +10,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tools import wheelhouse
 
 import fpdfp
 from tests.pages import ROOT
-from tools import wheelhouse
 
 pytestmark = pytest.mark.slow
 
