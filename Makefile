@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Tests start many processes, and pytest rewrites every module of tests: kept byte code halves the time of both.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo docs gallery test test-slow lint format wheel wheelhouse tables bench coverage soak fuzz reproduce clean
+.PHONY: help setup demo docs gallery test test-slow lint format wheel wheelhouse tables bench coverage soak fuzz reproduce attack study clean
 
 help:
 	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
@@ -23,6 +23,8 @@ help:
 	@echo "make coverage  how often confidence intervals cover the truth, in 2,000 simulated studies of each family"
 	@echo "make soak    long runs in federations and on Ray in which processes are killed"
 	@echo "make fuzz    decode a million damaged messages, answer a million forged requests, read a million forged replies"
+	@echo "make attack  attack a site with the default policy, and with each rule switched off in turn"
+	@echo "make study   an honest study of five hospitals through real processes: seconds, bytes, exchanges, budget"
 	@echo "make reproduce  the paper's experiments (a9a, covtype, small CT) and theorems, into docs/results"
 
 $(VENV)/.runtime: pyproject.toml
@@ -105,3 +107,9 @@ reproduce: $(VENV)/.runtime
 clean:
 	rm -rf $(VENV) build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+attack: $(VENV)/.dev
+	$(BIN)/python -m tests.attacks 20000
+
+study: $(VENV)/.dev
+	$(BIN)/python -m tests.honest_study

@@ -32,12 +32,12 @@ from benchmarks import _federation as trial
 from benchmarks import _tools
 from fpdfp.federation.agent import Agent
 from fpdfp.federation.connection import Connection, enrol
-from fpdfp.federation.desk import Desk
 from fpdfp.federation.engine import Asking, FederationEngine
 from fpdfp.federation.hub import serve
 from fpdfp.federation.identity import read_invitation
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.rehearse import free_port
+from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.study import Study
 
 RUNS = 3

@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp.cohorts.question import Columns
 from fpdfp.engines import spec
+from fpdfp.engines.losses import At
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.replies import check_rows, decode_once, decode_update
 from fpdfp.engines.requests import Reply, Request
+from fpdfp.engines.rounds import Update
 from fpdfp.engines.site import Site
 from fpdfp.losses.base import Losses
-from fpdfp.problem import Model
 from tests import fuzz_requests
 from tests.fuzz import attempt
 from tests.fuzz_requests import damage, snapshot
@@ -75,22 +77,24 @@ def examine(answered: Answered, tree: Any) -> bool:
 
 def read(answered: Answered, tree: Any) -> list[Any]:
     """Return the arrays that the server takes from a reply, as engines do."""
-    reply, asked, site = Reply.read(tree), answered.asked, answered.site
+    asked, site = answered.asked, answered.site
+    reply = Reply.read(tree, asked)
     losses: Losses = site.losses
     rows, found = losses.n_clients, []
     if reply.needs:
         return []
-    for part in asked.parts:
-        given, ask = reply.part(part), getattr(asked, part)
+    for ask in asked.questions:
+        part = ask.name
+        given = reply.part(part)
         if part == "facts" and math.prod(given.shape) > LARGE:
             pass  # the server believes a site that claims so many features, and needs memory for them
         elif part == "facts":
             away = RemoteLosses(Loopback(fuzz_requests.problems()["graph"], sites=1), [given])
             found += [away.sizes, *away.constants()]
-        elif part == "gather":
-            model = Model(None, None, losses.shape, losses.dtype, losses.device)  # type: ignore[arg-type]
-            found += decode_once(given, ask.clients, ask.exchange.messages(model)).arrays
-        elif part == "update":
+        elif ask.answers is Columns:
+            assert asked.about.clients is not None
+            found += decode_once(given, asked.about.clients, ask.messages(losses.shape)).arrays
+        elif isinstance(ask, Update):
             assert site.job is not None
             shapes = site.job.algorithm.reply_shapes()
             done = decode_update(given, ask.clients, shapes, site.job.compressors, losses.dtype, "cpu", None)
@@ -103,7 +107,7 @@ def read(answered: Answered, tree: Any) -> list[Any]:
             found += [array for array in vars(given).values() if array is not None]
         else:
             wanted = {"constants": (), "answers": (2,), "values": (), "gradients": losses.shape}
-            for name in ask.parts if part == "at" else [part]:
+            for name in ask.parts if isinstance(ask, At) else [part]:
                 check_rows(getattr(given, name), (rows, *wanted[name]))
                 found.append(getattr(given, name))
     return found

@@ -27,6 +27,7 @@ import scipy.sparse.linalg
 
 import fpdfp
 from fpdfp import compress, linops, methods, penalties, precondition, steps
+from fpdfp.cohorts.question import questions
 from fpdfp.engines import spec
 from fpdfp.engines.ask import (
     ask_duals,
@@ -42,7 +43,6 @@ from fpdfp.engines.held_scores import HeldScores
 from fpdfp.engines.local_models import LocalModels
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.prepare import send_once
-from fpdfp.engines.requests import PARTS
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
 from fpdfp.precondition.exchange import FeatureBounds
@@ -177,6 +177,9 @@ def corpus() -> list[Recorded]:
             tree = unpack(pack(request))
             found.append(Recorded(f"{where}, {name}", snapshot(site), tree))
             site.handle(spec.load(copy.deepcopy(tree)))
+            if "update" in tree and name == "automatic":
+                stamps = {part: tree["update"][part] for part in ("clients", "versions", "digests")}
+                found.append(Recorded(f"{where}, memory", snapshot(site), {"key": tree["key"], "memory": stamps}))
     found += factors(all_problems["graph"])
     return found
 
@@ -336,7 +339,7 @@ def examine(recorded: Recorded, tree: Any) -> bool:
     reply = ask(recorded, tree)
     if reply is None:
         return False
-    if not isinstance(reply, dict) or not set(reply) <= {*PARTS, "needs"}:
+    if not isinstance(reply, dict) or not set(reply) <= {*questions(), "needs"}:
         raise AssertionError(f"the reply has {sorted(reply)}")
     again = ask(recorded, tree)
     if again is None or pack(reply) != pack(again):

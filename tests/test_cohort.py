@@ -11,6 +11,7 @@ import pytest
 
 import fpdfp
 from fpdfp import FederatedLinearRegression, FederatedLogisticRegression
+from fpdfp.cohorts.question import Question
 from fpdfp.engines import spec as specs
 from fpdfp.engines.choice import choose_method
 from fpdfp.engines.options import RunOptions
@@ -21,7 +22,6 @@ from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.questions import (
     ModelSpec,
-    Question,
     dump,
     read_answer,
     read_question,

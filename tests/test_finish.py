@@ -111,7 +111,7 @@ def test_sites_take_the_same_step_and_count_the_same() -> None:
     assert result.rounds == whole.rounds
     assert result.traffic == whole.traffic
     assert result.certificate.gap == pytest.approx(whole.certificate.gap, rel=1e-6)
-    assert any("gather" in request and "engines.LocalModels" in str(request) for request in engine.requests)
+    assert any("local_models" in request for request in engine.requests)
 
 
 def test_resuming_gives_the_same_end(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_model_is_that_of_the_loss() -> None:
     x[features] = [0.3, -1.0, 0.5, 2.0]
     everyone = np.arange(4)
     question = LocalModels(features, x[features])
-    sums = question.add_up(question.gather(problem.model, problem.local(everyone)), everyone)
+    sums = question.add_up(question.answer(problem.local(everyone)), everyone)
     rows, columns = np.tril_indices(4)
     hessian = problem.losses.hessian(x, problem.weights)
     assert hessian is not None
@@ -163,7 +163,7 @@ def test_questions_that_make_no_sense_are_refused() -> None:
             LocalModels(features, x)
     problem = draw_problem()
     with pytest.raises(MessageError, match="no model in the features"):
-        LocalModels(np.array([40]), np.zeros(1)).gather(problem.model, problem.local(np.arange(4)))
+        LocalModels(np.array([40]), np.zeros(1)).answer(problem.local(np.arange(4)))
 
 
 def test_where_it_costs_too_much_or_does_not_apply_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

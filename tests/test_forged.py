@@ -161,7 +161,7 @@ class TestSites:
         [
             {"job": {"method": 1}},
             {"update": {}, "key": "k"},
-            {"gather": {"job": {"class": "os:system"}}},
+            {"exact_moments": {"job": {"class": "os:system"}}},
             {"constants": {"factor": {"class": "subprocess:Popen", "fields": {}}}},
             {"at": {"x": "text", "parts": ["values"]}},
             {"at": {"x": np.zeros(7), "parts": ["values"]}},

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fpdfp.cohorts.question import questions
 from fpdfp.engines.sendable import classes
 from tests import fuzz, fuzz_replies, fuzz_requests
 from tests.fuzz_requests import at, places
@@ -30,3 +31,8 @@ def test_every_class_that_may_be_sent_is_forged() -> None:
     trees = [recorded.tree for recorded in fuzz_requests.corpus()]
     found = {at(tree, path) for tree in trees for path in places(tree) if path[-1] == "class"}
     assert found == set(classes())
+
+
+def test_every_question_about_losses_and_runs_is_forged() -> None:
+    asked = {name for recorded in fuzz_requests.corpus() for name in recorded.tree}
+    assert {name for name, kind in questions().items() if kind.reveals.of != "table"} <= asked

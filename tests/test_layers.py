@@ -34,13 +34,14 @@ LAYERS = {
     ],
     "running": ["declarative", "loggers", "runs", "selection", "engines"],
     "algorithms": ["methods", "precondition", "pooled", "steps"],
+    "questions": ["cohorts.question"],
     "mathematics": [
         "problem",
         "scores folds",
         "_verify bounds ct datasets linops losses penalties quadratic survival",
         "families formula inference",
     ],
-    "messages": ["compress", "sampling", "rng"],
+    "messages": ["compress cohorts", "cohorts.validation sampling", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],
     "basics": [("_checks _lazy _naming _numbers _progress _sections _settings _typing _warn errors")],
 }

@@ -21,7 +21,7 @@ from tests.loopback import Loopback
 
 def decoded(problem: fpdfp.Problem, asks: QuantizedMoments, clients: Any, seed: int) -> Any:
     """What the server decodes of what clients send."""
-    sent, messages = asks.gather(problem.model, problem.local(clients)), asks.messages(problem.model)
+    sent, messages = asks.answer(problem.local(clients)), asks.messages(problem.model.shape)
     draws = Draws(seed, 0, clients)
     return type(sent)(*(
         messages[name][0].compress(array, draws, Purpose.ONCE + field).values
@@ -81,7 +81,7 @@ class TestExchange:
     def test_sizes_are_powers_of_two_above(self) -> None:
         assert powers_above(np.array([0.0, 1.0, 1.1, 3e-40, 1e30])).tolist() == [0, 1, 2, 2**-59, 2.0**59]
         problem = correlated(spread=1e8)
-        sent = QuantizedMoments(15).gather(problem.model, problem.local(np.arange(3)))
+        sent = QuantizedMoments(15).answer(problem.local(np.arange(3)))
         assert float(np.abs(sent.triangle).max()) <= 1.0  # type: ignore[union-attr]
 
     def test_who_sends_is_drawn_by_the_seed(self) -> None:
@@ -95,7 +95,7 @@ class TestExchange:
     def test_the_bits_are_those_of_the_messages(self) -> None:
         problem, asks = correlated(), QuantizedMoments(15, clients=5)
         clients = asks.draw_clients(20, 7)
-        sent, messages = asks.gather(problem.model, problem.local(clients)), asks.messages(problem.model)
+        sent, messages = asks.answer(problem.local(clients)), asks.messages(problem.model.shape)
         length = 0
         for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True)):
             compressor = messages[name][0]
@@ -281,7 +281,7 @@ def test_sites_elsewhere_give_the_same_bits(name: str, seed: int) -> None:
     np.testing.assert_array_equal(here.x, away.x)
     assert (here.bits_once_up, here.bits_once_down) == (away.bits_once_up, away.bits_once_down)
     assert (here.bits_up, here.bits_down) == (away.bits_up, away.bits_down)
-    asked = [len(request["gather"]["clients"]) for request in crew.requests if "gather" in request]
+    asked = [len(request["clients"]) for request in crew.requests if "clients" in request]
     assert sum(asked) == (3 if name == "crude" else 8)
 
 

@@ -103,9 +103,9 @@ def test_constants_need_no_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(problem: fpdfp.Problem, clients: int = 4) -> PartialMoments:
     """What the server makes of what clients send."""
     everyone, question = np.arange(problem.n_clients), Sketch(clients)
-    sizes = QuantizedMoments(0).gather(problem.model, problem.local(everyone)).sizes
+    sizes = QuantizedMoments(0).answer(problem.local(everyone)).sizes
     who = question.draw_clients(problem.n_clients, 0)
-    sent, messages = question.gather(problem.model, problem.local(who)), question.messages(problem.model)
+    sent, messages = question.answer(problem.local(who)), question.messages(problem.model.shape)
     decoded = type(sent)(*(
         messages[name][0].compress(array, Draws(0, 0, who), Purpose.ONCE + field).values
         for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True))

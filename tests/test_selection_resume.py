@@ -27,13 +27,13 @@ SITE = np.arange(240) % 4
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return the list of all questions that clients were asked."""
     seen: list[Any] = []
-    plain = Evaluations.gather
+    plain = Evaluations.answer
 
-    def gather(self: Any, *given: Any) -> Any:
+    def answer(self: Any, *given: Any) -> Any:
         seen.append(self)
         return plain(self, *given)
 
-    monkeypatch.setattr(Evaluations, "gather", gather)
+    monkeypatch.setattr(Evaluations, "answer", answer)
     return seen
 
 
@@ -121,17 +121,17 @@ def test_paths_go_on(what: str, tmp_path: Path, asked: list[Any], monkeypatch: p
 
     whole = find(None)
     count = len(asked)
-    plain = Evaluations.gather
+    plain = Evaluations.answer
 
     def crash(self: Any, *given: Any) -> Any:
         if len(asked) == count + 3:
             raise ConnectionError("the power is off")
         return plain(self, *given)
 
-    monkeypatch.setattr(Evaluations, "gather", crash)
+    monkeypatch.setattr(Evaluations, "answer", crash)
     with pytest.raises(ConnectionError):
         find(tmp_path)
-    monkeypatch.setattr(Evaluations, "gather", plain)
+    monkeypatch.setattr(Evaluations, "answer", plain)
     again = find(tmp_path)
     assert len(asked) == 2 * count
     for name, value in vars(whole).items():
@@ -205,9 +205,8 @@ def test_sites_are_not_asked_nor_paid_twice(tmp_path: Path, monkeypatch: pytest.
         assert again.scores_.tobytes() == whole.scores_.tobytes()
         assert again.coef_.tobytes() == whole.coef_.tobytes()
         for here, there in zip(cohort.desks, whole_cohort.desks, strict=True):
-            spent, once = here.ledger.spent, there.ledger.spent
-            assert spent.runs == once.runs
-            assert list(spent.plans.values()) == list(once.plans.values())
+            spent, once = here.budget.spent, there.budget.spent
+            assert spent.total == once.total
     finally:
         for desk in (*cohort.desks, *whole_cohort.desks):
             desk.close()

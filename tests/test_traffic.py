@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fpdfp
+from fpdfp.cohorts.question import Columns, questions
 from fpdfp.engines.traffic import KINDS, Bits, Traffic
 from tests import helpers
 from tests.loopback import Loopback
@@ -23,6 +24,8 @@ WEIGHT = 64 + 80
 #: Each of these three questions has the weight of the client; x was told with the question for the gradient.
 SUMS = Bits(NUMBER + 2 * VECTOR + 2 * NUMBER, 3 * WEIGHT + 2 * NUMBER)
 QSGD = fpdfp.QSGD(7, norm="max")
+#: Questions that are asked once, before the rounds or between them.
+ONCE = {name for name, kind in questions().items() if kind.answers is Columns}
 
 
 @pytest.fixture(scope="module")
@@ -207,9 +210,9 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
             assert set(facts) == rest | {"sizes", "lipschitz", "probe", "values"}
         if "constants" in request:
             add("constants up", [one[0] for one in reply["constants"].values()])
-        if "gather" in request:
-            add("gather up", [array[0] for array in reply["gather"].get("arrays", ())])
-            once = [frame for frames in reply["gather"].get("frames", {}).values() for frame in frames]
+        for name in set(request) & ONCE:
+            add("gather up", [array[0] for array in reply[name].get("arrays", ())])
+            once = [frame for frames in reply[name].get("frames", {}).values() for frame in frames]
             found["gather up"] += sum(8 * len(frame) for frame in once)
             found["once up"] += len(once)
         if "at" in request:

@@ -182,14 +182,14 @@ def test_slopes_are_those_at_a_point(problem: fpdfp.Problem) -> None:
     x[[3, 80]] = 1.0, -2.0
     for point, told in ((np.zeros(600), None), (x, Announced.plain(x.astype(np.float32)))):
         question = Slopes(told)
-        sent = question.gather(problem.model, problem.local(everyone))
-        [(compressor, shape)] = question.messages(problem.model).values()
+        sent = question.answer(problem.local(everyone))
+        [(compressor, shape)] = question.messages(problem.model.shape).values()
         assert sent.slope.shape[1:] == shape
         decoded = compressor.compress(sent.slope, Draws(0, 0, everyone), 0).values
         mean = question.add_up(type(sent)(decoded), everyone)[0] / 3
         np.testing.assert_allclose(mean, problem.gradient(point), atol=np.abs(sent.slope).max() / 255)
     with pytest.raises(ValueError, match=r"x must have shape \(600,\), got \(2,\)"):
-        Slopes(Announced.plain(np.ones(2, dtype=np.float32))).gather(problem.model, problem.local(everyone))
+        Slopes(Announced.plain(np.ones(2, dtype=np.float32))).answer(problem.local(everyone))
 
 
 def test_slopes_of_some_features() -> None:
@@ -199,13 +199,13 @@ def test_slopes_of_some_features() -> None:
     mask[[2, 80, 599]] = 1.0
     x = Announced.plain(np.linspace(-1, 1, 600).astype(np.float32))
     question = Slopes(x, 4095, Announced.plain(mask))
-    sent = question.gather(problem.model, problem.local(everyone))
-    whole = Slopes(x, 4095).gather(problem.model, problem.local(everyone))
+    sent = question.answer(problem.local(everyone))
+    whole = Slopes(x, 4095).answer(problem.local(everyone))
     np.testing.assert_array_equal(sent.slope, whole.slope[:, [2, 80, 599]])
-    assert question.messages(problem.model)["slope"][1] == (3,)
+    assert question.messages(problem.model.shape)["slope"][1] == (3,)
     for wrong in (np.zeros(600), np.full(600, 2.0), np.ones(3)):
         with pytest.raises(ValueError, match="a zero or a one for each of 600 features"):
-            Slopes(None, 63, Announced.plain(wrong.astype(np.float32))).messages(problem.model)
+            Slopes(None, 63, Announced.plain(wrong.astype(np.float32))).messages(problem.model.shape)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.999])
@@ -248,8 +248,8 @@ def draw_problem(kind: str, seed: int) -> fpdfp.Problem:
 def sent_bounds(problem: fpdfp.Problem, kind: Any) -> Any:
     """What the server knows of bounds for each feature after the exchange."""
     question, everyone = FeatureBounds(kind), np.arange(problem.n_clients)
-    sent = question.gather(problem.model, problem.local(everyone))
-    [(compressor, shape)] = question.messages(problem.model).values()
+    sent = question.answer(problem.local(everyone))
+    [(compressor, shape)] = question.messages(problem.model.shape).values()
     assert sent.powers.shape[1:] == shape
     decoded = compressor.compress(sent.powers, Draws(0, 0, everyone), 0).values
     np.testing.assert_array_equal(decoded, sent.powers)

@@ -16,6 +16,7 @@ from fpdfp.engines.informations import Informations
 from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.engines.prepare import send_once
 from fpdfp.engines.record import keep
+from fpdfp.engines.requests import write
 from fpdfp.engines.traffic import payload
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.losses.base import InformationSums
@@ -72,7 +73,7 @@ def ask_features(problem: Problem, question: FeatureBounds | Slopes) -> tuple[Ar
 def _ask(problem: Problem, question: Any) -> tuple[Any, int, int]:
     """Return what clients answer, and all bits up and down."""
     asked = np.arange(problem.n_clients)
-    return *_keep(problem, question, asked), len(asked) * payload([spec.dump(question)])
+    return *_keep(problem, question, asked), len(asked) * payload(write(question, spec.dump))
 
 
 def _keep(problem: Problem, question: Any, clients: IntArray) -> tuple[Any, int]:

@@ -13,6 +13,7 @@ from typing import Any
 from fpdfp import _checks
 from fpdfp.engines.replies import Decoded, DivergedError
 from fpdfp.engines.requests import Reply, Request
+from fpdfp.engines.rounds import Update
 from fpdfp.engines.run import DivergenceError, StoppedError
 from fpdfp.engines.session import Session
 from fpdfp.engines.traffic import NOTHING, Bits, payload
@@ -113,8 +114,8 @@ class Collector:
         missing = [self.transport.names[site] for site in asked if site not in replies]
         if missing:
             # A round that was asked for along with it is counted where it is used, or dropped.
-            self.waste([dataclasses.replace(one, update=None) for one in replies.values()])
-            self.waste_requests([dataclasses.replace(one, update=None) for one in asked.values()])
+            self.waste([one.without(Update.name) for one in replies.values()])
+            self.waste_requests([one.without(Update) for one in asked.values()])
             raise AbsentError(f"{', '.join(missing)} did not answer; {len(replies)} of {len(asked)} sites did")
         return replies
 
@@ -155,7 +156,8 @@ class Collector:
         ``early`` are replies that came already. ``name`` is that of the round in an error. ``judge`` says which of the
         replies cannot be used beside the others.
         """
-        count = sum(len(request.update.clients) for request in asked.values() if request.update is not None)
+        updates = [request.find(Update) for request in asked.values()]
+        count = sum(len(update.clients) for update in updates if update is not None)
         needed = min(self.min_clients, count)
         good: dict[int, Decoded] = {}
         started, wait = time.monotonic(), self.deadline
@@ -220,7 +222,7 @@ class Collector:
                 try:
                     if isinstance(came, Exception):
                         raise came
-                    reply = Reply.read(came)
+                    reply = Reply.read(came, request)
                 except Exception as error:
                     self.refuse(site, error)
                     continue

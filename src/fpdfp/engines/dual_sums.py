@@ -8,11 +8,12 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.cohorts.question import question, reveals
 from fpdfp.compress.fixed import count_bytes, read_fixed, scale_rows, write_fixed
 from fpdfp.engines.evaluations import Evaluations, check_sent
 from fpdfp.errors import MessageError
 from fpdfp.losses.linear import LinearModel, PointDuals
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 
 #: What is sent in place of a gap that is not finite, and what is surely one of those in a mean.
 INFINITE, BEYOND = 1e30, 1e20
@@ -48,6 +49,7 @@ class Means(NamedTuple):
     columns: Array
 
 
+@question("dual_sums")
 @dataclasses.dataclass(frozen=True)
 class DualSums(Evaluations):
     """Everyone adds up what bounds of gaps need at dual points near many points.
@@ -75,6 +77,12 @@ class DualSums(Evaluations):
     shared: Array = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
     steps: Array = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
     shrinks: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
+
+    reveals = reveals(
+        points="places numbers scales units bits",
+        settings="slope_bits held curved folds asked rest_bits wants moves move_scales shared steps shrinks",
+        uses="duals_at_many targets_of folds",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,7 +133,12 @@ class DualSums(Evaluations):
         k = len(self.shared)
         return {"curvature": k + k * k, "gradient": 2 + k, "gap": 1}[self.wants]
 
-    def gather(self, model: Model, local: LocalLosses) -> SentDuals:  # type: ignore[override]
+    @property
+    def tells_pairs(self) -> bool:
+        """Gradients at dual points are products of Hessians with directions."""
+        return True
+
+    def answer(self, local: LocalLosses) -> SentDuals:  # type: ignore[override]
         """Return what clients send."""
         losses, clients = local.losses, local.clients
         if not isinstance(losses, LinearModel) or len(losses.shape) != 1 or not losses.has_duals:

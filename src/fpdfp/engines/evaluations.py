@@ -8,15 +8,15 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fpdfp._typing import Array, IntArray
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.cohorts.question import Points, Question, question, reveals
 from fpdfp.compress.fixed import EXACT, count_bytes, largest_step, read_fixed, scale_rows, write_fixed
 from fpdfp.errors import MessageError
 from fpdfp.folds import Folds
 from fpdfp.losses.base import Losses
 from fpdfp.losses.linear import LinearModel, ManySums
 from fpdfp.precondition.base import full, lower
-from fpdfp.precondition.exchange import FromEveryone
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 
 #: What is sent in place of a loss that is not finite, and what is surely one of those in a mean.
 OUTSIDE, BEYOND = 1e30, 1e20
@@ -82,8 +82,9 @@ class Sums(NamedTuple):
     ridge: Array
 
 
+@question("many_points")
 @dataclasses.dataclass(frozen=True)
-class Evaluations(FromEveryone):
+class Evaluations(Question):
     """Everyone evaluates its loss at many points, at each with all rows or without those of a fold.
 
     Attributes
@@ -118,6 +119,12 @@ class Evaluations(FromEveryone):
     folds: Folds | None = None
     asked: Array = dataclasses.field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint8))
     rest_bits: int = COARSE
+
+    reveals = reveals(
+        points="places numbers scales units bits",
+        settings="slope_bits held curved folds asked rest_bits",
+        uses="evaluate_many informations masses counted targets_of folds",
+    )
 
     @classmethod
     def of(
@@ -194,12 +201,21 @@ class Evaluations(FromEveryone):
         """How many weights of rows are sent: one of each fold, or that of all rows."""
         return 1 if self.folds is None else self.folds.all
 
-    def count_numbers(self, model: Model) -> int:
+    @property
+    def tells_pairs(self) -> bool:
+        """Whether Hessians are wanted."""
+        return bool(len(self.curved))
+
+    def points_at(self, shape: Shape) -> Points:
+        """Return all points, with the folds that are left out."""
+        return Points(self.points(math.prod(shape)).reshape(-1, *shape), self.held, self.folds)
+
+    def count_numbers(self, shape: Shape) -> int:
         """How many numbers a client works with."""
-        d = math.prod(model.shape)
+        d = math.prod(shape)
         return len(self.held) * d + len(self.curved) * d * d
 
-    def gather(self, model: Model, local: LocalLosses) -> Evaluated:
+    def answer(self, local: LocalLosses) -> Evaluated:
         """Return what clients send."""
         losses, clients = local.losses, local.clients
         if not isinstance(losses, LinearModel):

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, Shape
+from fpdfp.cohorts.question import Points, Question, question, reveals, rows_of
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.errors import MessageError
 from fpdfp.losses.classes import ClassModel, Softmax
 from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM, SingleForm
 from fpdfp.losses.linear import LinearModel
-from fpdfp.precondition.exchange import FromEveryone
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.scores import by_name
 from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Score, outcome_of
@@ -36,8 +36,9 @@ class Scored(NamedTuple):
     sums: Array
 
 
+@question("held_scores")
 @dataclasses.dataclass(frozen=True)
-class HeldScores(FromEveryone):
+class HeldScores(Question):
     """Everyone scores its rows that are left out at each of many points.
 
     Attributes
@@ -56,6 +57,8 @@ class HeldScores(FromEveryone):
     centres: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
     scales: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
 
+    reveals = reveals(points="about", settings="score centres scales", uses="rows")
+
     def __post_init__(self) -> None:
         cells = self.score == AUC.name
         for one in (self.centres, self.scales):
@@ -64,9 +67,13 @@ class HeldScores(FromEveryone):
         if not np.isfinite(self.centres).all() or not (np.isfinite(self.scales) & (self.scales > 0)).all():
             raise MessageError("centres must be finite, and scales positive")
 
-    def gather(self, model: Model, local: LocalLosses) -> Scored:
+    def points_at(self, shape: Shape) -> Points:
+        """Return the points, with the folds that are left out."""
+        return self.about.points_at(shape)
+
+    def answer(self, local: LocalLosses) -> Scored:
         """Return what clients send."""
-        losses = local.losses
+        losses = rows_of(local.losses)
         if not isinstance(losses, LinearModel):
             raise MessageError("losses must be those of a linear model")
         all_sums = losses.admit_score(self.score, self.about)

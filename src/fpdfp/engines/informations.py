@@ -6,16 +6,16 @@ import dataclasses
 
 import numpy as np
 
-from fpdfp._typing import Array, Shape
-from fpdfp.compress import Compressor
+from fpdfp._typing import Array
+from fpdfp.cohorts.question import Question, question, reveals
 from fpdfp.errors import MessageError
 from fpdfp.losses.base import InformationSums
-from fpdfp.precondition.exchange import FromEveryone
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 
 
+@question("information")
 @dataclasses.dataclass(frozen=True)
-class Informations(FromEveryone):
+class Informations(Question):
     """Everyone sends the score, the expected information and some numbers at a point.
 
     Attributes
@@ -29,15 +29,18 @@ class Informations(FromEveryone):
     x: Array
     robust: bool = True
 
+    reveals = reveals(points="x", settings="robust", uses="sums_at")
+
     def __post_init__(self) -> None:
         if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
             raise ValueError("x must be finite numbers in float64")
 
-    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
-        """Return nothing: fields are sent as they are."""
-        return {}
+    @property
+    def tells_pairs(self) -> bool:
+        """An expected information is products of pairs of features."""
+        return True
 
-    def gather(self, model: Model, local: LocalLosses) -> InformationSums:
+    def answer(self, local: LocalLosses) -> InformationSums:
         """Return what clients send."""
         if self.x.shape != local.losses.shape:
             raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")

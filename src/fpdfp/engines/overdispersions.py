@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fpdfp._typing import Array, Shape
-from fpdfp.compress import Compressor
+from fpdfp._typing import Array
+from fpdfp.cohorts.question import Question, question, reveals
 from fpdfp.errors import MessageError
-from fpdfp.precondition.exchange import FromEveryone
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 
 
 class OverdispersionSums(NamedTuple):
@@ -20,8 +19,9 @@ class OverdispersionSums(NamedTuple):
     numbers: Array
 
 
+@question("overdispersion")
 @dataclasses.dataclass(frozen=True)
-class Overdispersions(FromEveryone):
+class Overdispersions(Question):
     """Everyone sends sums from which θ is found, at the coefficients of a model of counts.
 
     Attributes
@@ -35,17 +35,20 @@ class Overdispersions(FromEveryone):
     x: Array
     theta: float
 
+    reveals = reveals(points="x", settings="theta", uses="overdispersion_at")
+
     def __post_init__(self) -> None:
         if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
             raise ValueError("x must be finite numbers in float64")
         if not 0.0 < self.theta < np.inf:
             raise ValueError("theta must be positive")
 
-    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
-        """Return nothing: fields are sent as they are."""
-        return {}
+    @property
+    def tells_pairs(self) -> bool:
+        """These sums go along with an expected information, and are refused where that is."""
+        return True
 
-    def gather(self, model: Model, local: LocalLosses) -> OverdispersionSums:
+    def answer(self, local: LocalLosses) -> OverdispersionSums:
         """Return what clients send."""
         if self.x.shape != local.losses.shape:
             raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")

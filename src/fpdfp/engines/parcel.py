@@ -2,18 +2,27 @@
 
 A parcel holds a tree of dictionaries, lists, texts, numbers, bytes and arrays::
 
-    "FPDP"  version  length of the tree (4 bytes)  tree (JSON)  buffers, one after the other  CRC-32 (4 bytes)
+    version (1 byte)  tree  CRC-32 (4 bytes)
 
-In the tree an array is ``{"$": [dtype, shape]}`` and bytes are ``{"$": length}``; their buffers follow in the order of
-the tree. An array of floating-point numbers with few that are not zero is ``{"$": [dtype, shape, code, length]}``, and
-its buffer the body of a message of :class:`fpdfp.compress.Full`. Nothing in a parcel is ever executed. Arrays take no
-more memory than the parcel itself, apart from zeros, which have a limit, and the tree, which takes some fifty times its
-length, is short.
+Every value of the tree begins with a byte that says what it is; lengths are variable-length integers::
+
+    00–3f  an integer from 0 to 63            a3  an integer: its length in bytes, and these (little-endian, signed)
+    40–5f  a text of 0 to 31 bytes (UTF-8)    a4  a float (8 bytes)
+    60–7f  0 to 31 bytes                      a5  a text: its length, and it
+    80–8f  a list of 0 to 15 values           a6  bytes: their length, and they
+    90–9f  a dictionary of 0 to 15 entries    a7  a list: its length, and its values
+    a0 a1 a2   None, False, True              a8  a dictionary: its length, and its entries
+    b0–b5  an array: its shape, its numbers   b8–bd  one with few numbers that are not zero: shape, code, length, body
+    c2 c3  integers of 4 or 8 bytes that are sent in fewer: shape, bytes of each, numbers
+
+A shape is a number of axes, and their lengths. The name of an entry is a byte, the number of one of ``NAMES``, or ff, a
+length and a text. The body of an array with few numbers that are not zero is that of a message of
+:class:`fpdfp.compress.Full`. Nothing in a parcel is ever executed. Arrays take no more memory than the parcel itself,
+apart from zeros, which have a limit, and the number of values, each of which takes some hundred bytes, has one too.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 import zlib
@@ -23,22 +32,37 @@ import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp._typing import Array
-from fpdfp.compress.base import NO_CODE, Body
+from fpdfp.compress.base import NO_CODE, Body, write_varint
 from fpdfp.compress.plain import pack_numbers, unpack_numbers
 from fpdfp.errors import MessageError
 
-MAGIC, VERSION = b"FPDP", 1
-HEAD, TAIL = struct.Struct("<4sBI"), struct.Struct("<I")
+#: The first byte. Parcels of version 1 began with these letters.
+VERSION, FIRST_VERSION = 2, b"FPDP"
+TAIL, FLOAT = struct.Struct("<I"), struct.Struct("<d")
 #: What arrays may hold; all little-endian.
 DTYPES = ("|b1", "|u1", "<i4", "<i8", "<f4", "<f8")
-#: What a tree holds as it is; most of its leaves are of exactly these types.
-PLAIN = frozenset({type(None), bool, int, float, str})
-#: How long a tree may be, without its arrays and bytes.
-TREE = 1 << 22
+#: How many values a tree may have.
+MOST_VALUES = 1 << 20
 #: How deep a tree may be.
 DEPTH = 32
 #: The most bytes in memory of an array that is sent without its zeros, and of all those of a parcel.
 WITHOUT_ZEROS, ALL_WITHOUT_ZEROS = 1 << 25, 1 << 29
+SMALL_TEXT, SMALL_BYTES, SMALL_LIST, SMALL_DICT = 0x40, 0x60, 0x80, 0x90
+NONE, FALSE, TRUE, INTEGER, REAL, TEXT, BYTES, LIST, DICT = range(0xA0, 0xA9)
+ARRAY, SPARSE, NARROW = 0xB0, 0xB8, 0xC0
+SPELLED = 255
+#: The names that are sent as one byte. New ones come last, since a name is known by its place.
+NAMES = (
+    "run", "sequence", "site", "sites", "kind", "model", "plan", "spec", "request", "question", "reply", "needs",
+    "needs_model", "refused", "error", "seen", "key", "job", "features", "mask", "place", "clients", "class", "fields",
+    "arrays", "frames", "bits", "work", "diverged", "update", "round", "message", "epoch", "to", "whole", "start",
+    "steps", "zero", "versions", "digests", "copies", "answers", "memory", "facts", "constants", "at", "duals", "x",
+    "parts", "values", "gradients", "point", "part", "weights", "direction", "scale", "factor", "coordinates",
+    "batch_size", "difference", "slope", "triangle", "hessian", "linear", "v", "sums", "moments", "schema", "columns",
+    "name", "unit", "missing", "levels", "counts", "least", "largest", "distinct", "rows", "design", "terms", "column",
+    "value", "response", "coded", "price", "problems", "folds", "conversation", "number",
+)  # fmt: skip
+NUMBER_OF = {name: number for number, name in enumerate(NAMES)}
 
 
 def pack(tree: Any) -> bytes:
@@ -48,125 +72,238 @@ def pack(tree: Any) -> bytes:
     >>> parcel = pack({"round": 3, "x": np.arange(3.0), "frames": [b"abc"]})
     >>> unpack(parcel)
     {'round': 3, 'x': array([0., 1., 2.]), 'frames': [b'abc']}
+    >>> len(parcel)
+    42
     """
-    buffers: list[Any] = []
-    text = json.dumps(_outline(tree, buffers, 0), allow_nan=False, separators=(",", ":")).encode()
-    if len(text) > TREE:
-        raise ValueError(f"a parcel's tree may have {TREE} bytes, this one has {len(text)}")
-    head = HEAD.pack(MAGIC, VERSION, len(text))
-    checksum = zlib.crc32(text, zlib.crc32(head))
-    for buffer in buffers:
-        checksum = zlib.crc32(buffer, checksum)
-    return b"".join((head, text, *buffers, TAIL.pack(checksum)))
+    writer = _Writer()
+    writer.write(tree, 0)
+    checksum = 0
+    for piece in writer.pieces:
+        checksum = zlib.crc32(piece, checksum)
+    return b"".join((*writer.pieces, TAIL.pack(checksum)))
 
 
 def unpack(parcel: bytes) -> Any:
     """Return the tree of a parcel; raise MessageError if it is damaged or none."""
     data = memoryview(parcel)
-    if len(data) < HEAD.size + TAIL.size:
+    if len(data) < 2 + TAIL.size:
         raise MessageError(f"a parcel of {len(data)} bytes is too short to be one")
-    magic, version, length = HEAD.unpack(data[: HEAD.size])
-    if magic != MAGIC:
-        raise MessageError("this is not a parcel of fpdfp: its first bytes are wrong")
-    if version != VERSION:
-        raise MessageError(f"a parcel has version {version}; this package reads version {VERSION}")
+    if bytes(data[:4]) == FIRST_VERSION:
+        raise MessageError(f"a parcel has version 1; this package reads version {VERSION}")
+    if data[0] != VERSION:
+        raise MessageError("this is not a parcel of fpdfp: its first byte is wrong")
     if zlib.crc32(data[: -TAIL.size]) != TAIL.unpack(data[-TAIL.size :])[0]:
         raise MessageError("a parcel is damaged: its checksum is wrong")
-    end = HEAD.size + length
-    if length > TREE:
-        raise MessageError(f"a parcel's tree may have {TREE} bytes, this one has {length}")
-    if end > len(data) - TAIL.size:
-        raise MessageError("a parcel is damaged: its tree is cut off")
-    try:
-        outline = json.loads(bytes(data[HEAD.size : end]))
-    except (ValueError, RecursionError) as error:
-        raise MessageError(f"a parcel is damaged: its tree cannot be read ({error})") from None
-    reader = _Reader(data[end : -TAIL.size])
-    tree = reader.fill(outline, 0)
+    reader = _Reader(data[: -TAIL.size])
+    tree = reader.read(0)
     if reader.at != len(reader.data):
         raise MessageError("a parcel is damaged: it holds more than its tree says")
     return tree
 
 
-def _outline(value: Any, buffers: list[Any], depth: int) -> Any:
-    """Return a tree with places instead of arrays and bytes, and add those to the buffers."""
-    if depth > DEPTH:
-        raise ValueError(f"a parcel's tree may be {DEPTH} deep, this one is deeper")
-    if type(value) in PLAIN or isinstance(value, int | float | str):
-        return value
-    if isinstance(value, bytes | bytearray | memoryview):
-        buffers.append(value)
-        return {"$": len(value)}
-    if isinstance(value, dict):
-        if any(not isinstance(name, str) or name == "$" for name in value):
-            raise TypeError(f"the names in a parcel must be texts other than '$', got {sorted(map(repr, value))}")
-        return {name: _outline(one, buffers, depth + 1) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_outline(one, buffers, depth + 1) for one in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    array = np.ascontiguousarray(to_host(value))
-    array = array.astype(array.dtype.newbyteorder("<"), copy=False).reshape(np.shape(value))
-    if array.dtype.str not in DTYPES:
-        raise TypeError(f"a parcel cannot hold {type(value).__name__} of dtype {array.dtype}")
-    if array.dtype.kind == "f" and array.nbytes <= WITHOUT_ZEROS:
-        code, pieces = pack_numbers(array.reshape(-1))
-        if code != NO_CODE:
-            buffers.append(b"".join(pieces))
-            return {"$": [array.dtype.str, list(array.shape), code, len(buffers[-1])]}
-    buffers.append(array.reshape(-1).view(np.uint8).data if array.size else b"")
-    return {"$": [array.dtype.str, list(array.shape)]}
+class _Writer:
+    """The pieces of a parcel."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Any] = [bytes([VERSION])]
+        self.values = 0
+
+    def write(self, value: Any, depth: int) -> None:
+        """Add a value."""
+        self.values += 1
+        if depth > DEPTH:
+            raise ValueError(f"a parcel's tree may be {DEPTH} deep, this one is deeper")
+        if self.values > MOST_VALUES:
+            raise ValueError(f"a parcel's tree may have {MOST_VALUES:,} values, this one has more")
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, bool):
+            self.pieces.append(bytes([NONE if value is None else TRUE if value else FALSE]))
+        elif isinstance(value, int):
+            self.integer(value)
+        elif isinstance(value, float):
+            if not math.isfinite(value):
+                raise ValueError("a parcel's numbers must be finite")
+            self.pieces.append(bytes([REAL]) + FLOAT.pack(value))
+        elif isinstance(value, str):
+            text = value.encode("utf-8", "surrogatepass")
+            self.head(SMALL_TEXT, TEXT, 32, len(text))
+            self.pieces.append(text)
+        elif isinstance(value, bytes | bytearray | memoryview):
+            self.head(SMALL_BYTES, BYTES, 32, len(value))
+            self.pieces.append(value)
+        elif isinstance(value, dict):
+            self.head(SMALL_DICT, DICT, 16, len(value))
+            for name, one in value.items():
+                self.name(name)
+                self.write(one, depth + 1)
+        elif isinstance(value, list | tuple):
+            self.head(SMALL_LIST, LIST, 16, len(value))
+            for one in value:
+                self.write(one, depth + 1)
+        else:
+            self.array(value)
+
+    def head(self, small: int, large: int, most: int, length: int) -> None:
+        """Add what a value is, and its length."""
+        self.pieces.append(bytes([small + length]) if length < most else bytes([large]) + write_varint(length))
+
+    def integer(self, value: int) -> None:
+        """Add an integer."""
+        if 0 <= value < SMALL_TEXT:
+            self.pieces.append(bytes([value]))
+            return
+        length = value.bit_length() // 8 + 1
+        if length > 255:
+            raise ValueError("a parcel's integers must have at most 255 bytes")
+        self.pieces.append(bytes([INTEGER, length]) + value.to_bytes(length, "little", signed=True))
+
+    def name(self, name: Any) -> None:
+        """Add the name of an entry."""
+        if not isinstance(name, str):
+            raise TypeError(f"the names in a parcel must be texts, got {name!r}")
+        number = NUMBER_OF.get(name)
+        if number is not None:
+            self.pieces.append(bytes([number]))
+            return
+        text = name.encode("utf-8", "surrogatepass")
+        self.pieces.append(bytes([SPELLED]) + write_varint(len(text)) + text)
+
+    def array(self, value: Any) -> None:
+        """Add an array."""
+        array = np.ascontiguousarray(to_host(value))
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False).reshape(np.shape(value))
+        if array.dtype.str not in DTYPES:
+            raise TypeError(f"a parcel cannot hold {type(value).__name__} of dtype {array.dtype}")
+        kind = DTYPES.index(array.dtype.str)
+        shape = b"".join(map(write_varint, (array.ndim, *array.shape)))
+        if array.dtype.kind == "f" and array.nbytes <= WITHOUT_ZEROS:
+            code, found = pack_numbers(array.reshape(-1))
+            if code != NO_CODE:
+                body = b"".join(found)
+                self.pieces += [bytes([SPARSE + kind]) + shape + bytes([code]) + write_varint(len(body)), body]
+                return
+        if array.dtype.kind == "i" and (width := _width(array)) < array.itemsize:
+            self.pieces.append(bytes([NARROW + kind]) + shape + bytes([width]))
+            array = array.astype(f"<i{width}")
+        else:
+            self.pieces.append(bytes([ARRAY + kind]) + shape)
+        self.pieces.append(array.reshape(-1).view(np.uint8).data if array.size else b"")
+
+
+def _width(array: Array) -> int:
+    """Return in how many bytes each integer of an array fits."""
+    if not array.size:
+        return array.itemsize
+    lowest, highest = int(array.min()), int(array.max())
+    return next(n for n in (1, 2, 4, 8) if -(1 << 8 * n - 1) <= lowest and highest < 1 << 8 * n - 1)
 
 
 class _Reader:
-    """What is left of a parcel's buffers."""
+    """What is left of a parcel."""
 
     def __init__(self, data: memoryview) -> None:
-        self.data = data
-        self.at = 0
-        self.zeros = 0
+        self.data, self.at = data, 1
+        self.zeros = self.values = 0
 
-    def fill(self, outline: Any, depth: int) -> Any:
-        """Return an outline with arrays and bytes in their places."""
+    def read(self, depth: int) -> Any:
+        """Return the next value."""
+        self.values += 1
         if depth > DEPTH:
             raise MessageError(f"a parcel's tree may be {DEPTH} deep, this one is deeper")
-        if type(outline) in PLAIN:
-            return outline
-        if isinstance(outline, list):
-            return [self.fill(one, depth + 1) for one in outline]
-        if not isinstance(outline, dict):
-            return outline
-        if "$" not in outline:
-            return {name: self.fill(one, depth + 1) for name, one in outline.items()}
-        place = outline["$"]
-        if type(place) is int:
-            return bytes(self.take(place))
-        if not isinstance(place, list) or len(place) not in (2, 4) or place[0] not in DTYPES:
-            raise MessageError("a parcel is damaged: the place of an array must be a dtype and a shape")
-        dtype, shape = np.dtype(place[0]), place[1]
-        if not isinstance(shape, list):
-            raise MessageError("a parcel is damaged: the shape of an array must be a list of lengths")
-        if any(type(n) is not int or n < 0 for n in shape) or len(shape) > DEPTH:
-            raise MessageError("a parcel is damaged: the shape of an array must be a list of lengths")
+        if self.values > MOST_VALUES:
+            raise MessageError(f"a parcel's tree may have {MOST_VALUES:,} values, this one has more")
+        tag = self.byte()
+        if tag < SMALL_TEXT:
+            return tag
+        if tag < SMALL_LIST or tag in (TEXT, BYTES):
+            small = SMALL_TEXT if tag < SMALL_BYTES else SMALL_BYTES
+            data = self.take(tag - small if tag < SMALL_LIST else self.varint())
+            return self.text(data) if (small == SMALL_TEXT and tag < SMALL_LIST) or tag == TEXT else bytes(data)
+        if tag < SMALL_DICT or tag == LIST:
+            return [self.read(depth + 1) for _ in range(self.count(tag - SMALL_LIST if tag < SMALL_DICT else None))]
+        if tag < NONE or tag == DICT:
+            count = self.count(tag - SMALL_DICT if tag < NONE else None)
+            return {self.name(): self.read(depth + 1) for _ in range(count)}
+        if tag <= TRUE:
+            return (None, False, True)[tag - NONE]
+        if tag == INTEGER:
+            return int.from_bytes(self.take(self.byte()), "little", signed=True)
+        if tag == REAL:
+            found = FLOAT.unpack(self.take(8))[0]
+            if not math.isfinite(found):
+                raise MessageError("a parcel is damaged: a number is not finite")
+            return found
+        kind = tag & 7
+        if kind >= len(DTYPES) or tag - kind not in (ARRAY, SPARSE, NARROW):
+            raise MessageError("a parcel is damaged: a value is of no known kind")
+        return self.array(tag - kind, np.dtype(DTYPES[kind]))
+
+    def byte(self) -> int:
+        """Return the next byte."""
+        return self.take(1)[0]
+
+    def varint(self) -> int:
+        """Return the next length."""
+        found = 0
+        for shift in range(0, 63, 7):
+            byte = self.byte()
+            found |= (byte & 127) << shift
+            if byte < 128:
+                return found
+        raise MessageError("a parcel is damaged: a length is too large")
+
+    def count(self, known: int | None) -> int:
+        """Return how many values follow, each of which has a byte at least."""
+        count = self.varint() if known is None else known
+        if count > len(self.data) - self.at:
+            raise MessageError("a parcel is damaged: it is shorter than its tree says")
+        return count
+
+    def text(self, data: memoryview) -> str:
+        """Return a text."""
+        try:
+            return bytes(data).decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            raise MessageError("a parcel is damaged: a text is not UTF-8") from None
+
+    def name(self) -> str:
+        """Return the name of an entry."""
+        number = self.byte()
+        if number == SPELLED:
+            return self.text(self.take(self.varint()))
+        if number >= len(NAMES):
+            raise MessageError("a parcel is damaged: an entry has no known name")
+        return NAMES[number]
+
+    def array(self, how: int, dtype: np.dtype[Any]) -> Array:
+        """Return an array: a copy, so that it is aligned and can be written to."""
+        axes = self.varint()
+        if axes > DEPTH:
+            raise MessageError(f"a parcel is damaged: an array has more than {DEPTH} axes")
+        shape = [self.varint() for _ in range(axes)]
         # NumPy counts bytes in 63 bits, also of arrays that are empty.
         if math.prod(max(n, 1) for n in shape) >= 1 << 59:
             raise MessageError("a parcel is damaged: the shape of an array is too large")
-        if len(place) == 4:
-            return self.fill_zeros(dtype, shape, *place[2:])
-        # A copy, so that arrays are aligned and can be written to.
-        return np.frombuffer(self.take(dtype.itemsize * math.prod(shape)), dtype=dtype).reshape(shape).copy()
-
-    def fill_zeros(self, dtype: np.dtype[Any], shape: list[int], code: Any, length: Any) -> Array:
-        """Return an array of which few numbers are not zero."""
         size = math.prod(shape)
-        self.zeros += dtype.itemsize * size
-        if type(code) is not int or type(length) is not int or dtype.kind != "f" or self.zeros > ALL_WITHOUT_ZEROS:
-            raise MessageError("a parcel is damaged: the description of an array is invalid, or it is too large")
-        return unpack_numbers(Body(code, bytes(self.take(length))), size, dtype).reshape(shape)
+        if how == SPARSE:
+            self.zeros += dtype.itemsize * size
+            if dtype.kind != "f" or self.zeros > ALL_WITHOUT_ZEROS:
+                raise MessageError("a parcel is damaged: the description of an array is invalid, or it is too large")
+            code = self.byte()
+            return unpack_numbers(Body(code, bytes(self.take(self.varint()))), size, dtype).reshape(shape)
+        stored = dtype
+        if how == NARROW:
+            width = self.byte()
+            if dtype.kind != "i" or width not in (1, 2, 4) or width >= dtype.itemsize:
+                raise MessageError("a parcel is damaged: integers of an unknown width")
+            stored = np.dtype(f"<i{width}")
+        found = np.frombuffer(self.take(stored.itemsize * size), dtype=stored).reshape(shape)
+        return found.astype(dtype)
 
     def take(self, length: int) -> memoryview:
         """Return the next bytes."""
-        if length < 0 or self.at + length > len(self.data):
+        if length > len(self.data) - self.at:
             raise MessageError("a parcel is damaged: it is shorter than its tree says")
         self.at += length
         return self.data[self.at - length : self.at]

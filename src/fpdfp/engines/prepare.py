@@ -11,6 +11,7 @@ from fpdfp import _checks, steps
 from fpdfp._numbers import one_thread, round_down, round_up
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._warn import warn
+from fpdfp.cohorts.question import Question
 from fpdfp.compress import QSGD, Compressor, Full
 from fpdfp.compress.base import frame_bits
 from fpdfp.compress.plain import plain_bits
@@ -23,7 +24,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
 from fpdfp.methods.base import Algorithm, Facts, Method, NeedsSetup, Remembering
 from fpdfp.methods.table import ORDER
 from fpdfp.precondition import Preconditioner
-from fpdfp.precondition.agreement import Agreement, Exchange
+from fpdfp.precondition.agreement import Agreement
 from fpdfp.precondition.cost import Circumstances
 from fpdfp.problem import Problem
 from fpdfp.rng import Draws, Purpose
@@ -301,13 +302,13 @@ class AskedClients:
         rows = float(self.losses.sizes.sum()) / count
         return Circumstances(count, n, rows, up, down, self.options.aim, self.options.prefer)
 
-    def add_up(self, question: Exchange) -> tuple[Any, int]:
+    def add_up(self, question: Question) -> tuple[Any, int]:
         """Return sums of what clients send once, and how many of them were asked; count the bits."""
         asked = question.draw_clients(self.problem.n_clients, self.options.seed)
         sums: Any = ()
         # Elsewhere a question takes a while, so that more is asked at a time.
         memory = ASKED_ELSEWHERE if isinstance(self.losses, RemoteLosses) else ASKED
-        length = max(1, memory // question.count_numbers(self.model))
+        length = max(1, memory // question.count_numbers(self.model.shape))
         for first in range(0, len(asked), length):
             clients = asked[first : first + length]
             sent, bits = send_once(self.problem, question, clients, self.options.seed)
@@ -372,12 +373,12 @@ class AskedClients:
         return Sampling(inclusion_probabilities(weights, n))
 
 
-def send_once(problem: Problem, question: Exchange, clients: IntArray, seed: int) -> tuple[Any, int]:
+def send_once(problem: Problem, question: Question, clients: IntArray, seed: int) -> tuple[Any, int]:
     """Return what some clients send once, as the server decodes it, and its bits."""
     if isinstance(problem.losses, RemoteLosses):
         return problem.losses.engine.gather(problem, question, clients, seed)
-    sent = question.gather(problem.model, problem.local(clients))
-    messages = question.messages(problem.model)
+    sent = question.answer(problem.local(clients))
+    messages = question.messages(problem.model.shape)
     if not messages:
         return sent, sum(plain_bits(array.shape[1:], array.dtype) * len(array) for array in sent)
     draws = Draws(seed, 0, clients)

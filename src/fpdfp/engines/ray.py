@@ -20,7 +20,6 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._numbers import one_thread
 from fpdfp._typing import IntArray
-from fpdfp.engines import requests
 from fpdfp.engines.job import Job
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.remote_losses import RemoteLosses
@@ -224,7 +223,7 @@ class Ray(RemoteEngine):
 
     def write(self, request: Request) -> Tree:
         # Problems may have parts that were written in a notebook.
-        return requests.write(request, lambda value: value)
+        return request.write()
 
     def key(self, job: Job, run_id: str) -> str:
         return secrets.token_hex(8)

@@ -24,6 +24,7 @@ from fpdfp._typing import Array
 from fpdfp.engines import files, spec
 from fpdfp.engines.checkpoint import compare, digest, fingerprint, probe
 from fpdfp.engines.parcel import pack
+from fpdfp.engines.requests import write
 from fpdfp.errors import ArgumentError, CheckpointError
 from fpdfp.losses.linear import LinearModel
 from fpdfp.problem import Problem
@@ -135,7 +136,7 @@ def keep(question: Any, compute: Callable[[], Mapping[str, Array]]) -> Mapping[s
     record = _current.get()
     if record is None:
         return compute()
-    return record.keep(hashlib.sha256(pack(spec.dump(question))).hexdigest(), compute)
+    return record.keep(hashlib.sha256(pack({question.name: write(question, spec.dump)})).hexdigest(), compute)
 
 
 def plan_name() -> str:

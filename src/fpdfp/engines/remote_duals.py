@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fpdfp._typing import Array, Shape
-from fpdfp.engines.requests import DualsRequest
-from fpdfp.errors import MessageError
-from fpdfp.losses.base import Losses
-from fpdfp.losses.linear import DENSE_HESSIAN, RowDuals, form_rounding, sum_rounding
-from fpdfp.precondition.base import full, lower
+from fpdfp.losses.linear import DENSE_HESSIAN, form_rounding, sum_rounding
+from fpdfp.precondition.base import full
 
 if TYPE_CHECKING:
     from fpdfp.engines.remote_losses import RemoteLosses
 
 #: The curvature of the loss of a row, for families in which it is the same everywhere.
 CURVATURES = {"Logistic": 0.25, "LeastSquares": 1.0, "Softmax": 0.5}
-
-
-def answer(losses: Losses, x: Array, ask: DualsRequest) -> dict[str, Any]:
-    """Return a site's part of what is asked of the dual points near x."""
-    weights, part = np.asarray(ask.weights, dtype=np.float64), ask.part
-    direction = None if ask.direction is None else np.asarray(ask.direction, np.float64)
-    for name, array in (("x", x), ("direction", direction)):
-        if array is not None and array.shape != losses.shape:
-            raise MessageError(f"{name} must have shape {losses.shape}, got {array.shape}")
-    if weights.shape != (losses.n_clients,):
-        raise MessageError("a question about dual points must have a weight for each client")
-    duals = losses.dual_points(np.asarray(x, np.float64), weights)
-    if not isinstance(duals, RowDuals):
-        raise MessageError(f"{losses.family} has no dual points")
-    if part == "start":
-        return {"gradient": duals.gradient(), "sizes": np.asarray(duals.sizes()), "columns": duals.columns}
-    if part == "gradient":
-        return {"gradient": duals.gradient(direction)}
-    if part == "curvature" and direction is not None:
-        return {"curvature": duals.curvature(direction)}
-    if part == "gap" and ask.scale is not None:
-        gap = duals.gap(direction, ask.scale)
-        return {"gap": np.array(gap if np.isfinite(gap) else -1.0)}  # messages hold finite numbers
-    if part == "hessian":
-        matrix = duals.hessian()
-        return {} if matrix is None else {"hessian": lower(matrix)}
-    raise MessageError("a question about dual points is one for start, gradient, curvature, gap or hessian")
 
 
 class RemoteDuals:

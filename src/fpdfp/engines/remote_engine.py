@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,20 +11,15 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.question import Question
 from fpdfp.compress import Compressor
 from fpdfp.engines.collector import Check, Collector, Totals
 from fpdfp.engines.job import Job, Place
+from fpdfp.engines.losses import At, Constants, Duals, Facts
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.replies import Decoded, check_rows, decode_once
-from fpdfp.engines.requests import (
-    AtRequest,
-    ConstantsRequest,
-    DualsRequest,
-    FactsRequest,
-    GatherRequest,
-    Reply,
-    Request,
-)
+from fpdfp.engines.requests import Address, Reply, Request
+from fpdfp.engines.rounds import Update
 from fpdfp.engines.session import Early, Masks, Session, among
 from fpdfp.engines.traffic import digest
 from fpdfp.engines.transport import Transport
@@ -34,7 +28,6 @@ from fpdfp.errors import ArgumentTypeError, MessageError
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm
 from fpdfp.precondition import Preconditioner
-from fpdfp.precondition.agreement import Exchange
 from fpdfp.problem import Problem
 
 if TYPE_CHECKING:
@@ -110,7 +103,7 @@ class RemoteEngine(Transport):
         """Ask all sites what must be known of their losses, as functions of some features."""
         from fpdfp.engines.remote_losses import RemoteLosses
 
-        request = Request(facts=FactsRequest(), features=features)
+        request = Request((Facts(),), Address(features=features))
         replies = self.ask_all(request, lambda site, reply: reply.part("facts"))
         return RemoteLosses(self, [reply.part("facts") for reply in replies], features)
 
@@ -162,14 +155,14 @@ class RemoteEngine(Transport):
             raise RuntimeError("the engine has no sites: it was closed, or has not been started")
         asked = dict.fromkeys(range(len(self.names)), request)
         session, coming = self.session, self.session.coming if self.slow else None
-        if coming is not None and request.features == session.features:
+        if coming is not None and request.about.features == session.features:
             updates = session.updates(coming)
-            asked |= {site: dataclasses.replace(request, update=update) for site, update in updates.items()}
+            asked |= {site: request.replace(update) for site, update in updates.items()}
             session.coming = None  # asked for once
 
             def keep_early(site: int, reply: Reply) -> None:
                 check(site, reply)
-                if reply.update is not None:
+                if Update.name in reply.answers:
                     early.replies[site] = reply
 
             early = session.early = Early(coming.round, {}, list(updates.values()))
@@ -182,8 +175,8 @@ class RemoteEngine(Transport):
         """Forget a round that was asked for ahead and is not done."""
         early = self.session.early
         if early is not None:
-            self.collector.waste([reply.update for reply in early.replies.values()])
-            self.collector.waste_requests([Request(update=update) for update in early.asked])
+            self.collector.waste([reply.part(Update.name) for reply in early.replies.values()])
+            self.collector.waste_requests([Request((update,)) for update in early.asked])
             self.session.early = None
 
     def check_rows(self, site: int, array: Array | None, shape: tuple[int, ...]) -> None:
@@ -192,20 +185,20 @@ class RemoteEngine(Transport):
 
     # What is asked before the rounds, and between them.
 
-    def gather(self, problem: Problem, question: Exchange, clients: IntArray, seed: int) -> tuple[Any, int]:
+    def gather(self, problem: Problem, question: Question, clients: IntArray, seed: int) -> tuple[Any, int]:
         """Return what some clients send once, before the first round, as the server decodes it, and its bits."""
         own = [among(clients, numbers) for numbers in self.numbers]
         features = getattr(problem.losses, "features", b"")
         asked = {
-            site: Request(gather=GatherRequest(question, place, own[site]), features=features)  # type: ignore[arg-type]
+            site: Request((question,), Address(features=features, place=place, clients=own[site]))
             for site, place in enumerate(self.places(problem, seed))
             if len(own[site])
         }
-        messages = question.messages(problem.model)
+        messages = question.messages(problem.model.shape)
         found: dict[int, Decoded] = {}
 
         def check(site: int, reply: Reply) -> None:
-            found[site] = decode_once(reply.part("gather"), own[site], messages)
+            found[site] = decode_once(reply.part(question.name), own[site], messages)
 
         self.collector.collect_all(asked, self.session, check)
         parts = [found[site] for site in asked]
@@ -222,12 +215,12 @@ class RemoteEngine(Transport):
         """Return the Lipschitz constants in other coordinates, or what mini-batches of a size add to them."""
         # A preconditioner is shorter than the map that it stands for.
         known = self.agreed is not None and self.agreed.factor is factor
-        ask = ConstantsRequest(None if known else factor, self.agreed if known else None, batch_size)
+        ask = Constants(None if known else factor, self.agreed if known else None, batch_size)
 
         def check(site: int, reply: Reply) -> None:
             self.check_rows(site, reply.part("constants").constants, ())
 
-        asked = dict.fromkeys(range(len(self.names)), Request(constants=ask, features=features))
+        asked = dict.fromkeys(range(len(self.names)), Request((ask,), Address(features=features)))
         replies = self.collector.collect_all(asked, self.session, check)
         rows: Array = np.concatenate([replies[site].part("constants").constants for site in asked])
         return rows
@@ -241,9 +234,9 @@ class RemoteEngine(Transport):
                 self.check_rows(site, getattr(reply.part("at"), part), shapes[part])
 
         self.session.point = None
-        replies = self.ask_all(Request(at=AtRequest(x, list(parts)), features=features), check)
+        replies = self.ask_all(Request((At(x, list(parts)),), Address(features=features)), check)
         self.session.point = x
-        return {part: np.concatenate([getattr(reply.at, part) for reply in replies]) for part in parts}
+        return {part: np.concatenate([getattr(reply.part("at"), part) for reply in replies]) for part in parts}
 
     def duals(
         self,
@@ -267,7 +260,7 @@ class RemoteEngine(Transport):
         session.point = x
         asked = {
             site: Request(
-                duals=DualsRequest(point, weights=weights[numbers], x=None if told else x, **ask), features=features
+                (Duals(point, weights=weights[numbers], x=None if told else x, **ask),), Address(features=features)
             )
             for site, numbers in enumerate(self.numbers)
         }

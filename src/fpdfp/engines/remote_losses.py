@@ -10,9 +10,9 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.checkpoint import probe
+from fpdfp.engines.losses import OUTSIDE, LossFacts
 from fpdfp.engines.plausible import compare_facts
 from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.requests import OUTSIDE, FactsReply
 from fpdfp.engines.result import FeatureSubset
 from fpdfp.engines.traffic import Answers, digest
 from fpdfp.errors import ArgumentError, MessageError
@@ -34,7 +34,7 @@ class RemoteLosses(Losses):
     Values and gradients at the point asked for last are kept, since more than one thing may be wanted there.
     """
 
-    def __init__(self, engine: RemoteEngine, facts: Sequence[FactsReply], features: bytes = b"") -> None:
+    def __init__(self, engine: RemoteEngine, facts: Sequence[LossFacts], features: bytes = b"") -> None:
         self.engine = engine
         #: The digest of the features that these losses are functions of, empty for all.
         self.features = features

@@ -20,7 +20,8 @@ from fpdfp.engines.outliers import Outliers
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.replies import Arrived, Decoded, decode_update, join
-from fpdfp.engines.requests import AnswersRequest, MemoryRequest, Reply, Request
+from fpdfp.engines.requests import Reply, Request
+from fpdfp.engines.rounds import Certificate, Memory
 from fpdfp.engines.run import DivergenceError, Run, has_large_copies, put_back, take_rows
 from fpdfp.engines.session import Ask, among
 from fpdfp.engines.traffic import NOTHING, Downlink, Kept, Traffic, is_zero
@@ -171,7 +172,7 @@ class RemoteRun(Run):
                 found = reply.part("memory").memory.get(name)
                 self.engine.check_rows(site, found, getattr(self.memory, name).shape[1:])
 
-        replies = self._ask_everyone(lambda stamps: Request(memory=MemoryRequest(**stamps)), check)
+        replies = self._ask_everyone(lambda stamps: Request((Memory(**stamps),)), check)
         parts = [reply.part("memory").memory for reply in replies]
         self.collector.waste(parts)
         return {name: np.concatenate([part[name] for part in parts]) for name in names}
@@ -212,7 +213,7 @@ class RemoteRun(Run):
         session, model = self.engine.session, self.problem.model
         session.keep_step(ask)
         early, session.early = session.early, None
-        asked = {site: Request(update=update) for site, update in session.updates(ask).items()}
+        asked = {site: Request((update,)) for site, update in session.updates(ask).items()}
         shapes, dtype = self.algorithm.reply_shapes(), np.dtype(model.dtype)
 
         def decode(site: int, reply: Reply) -> Decoded:
@@ -236,7 +237,7 @@ class RemoteRun(Run):
             self.engine.check_rows(site, reply.part("answers").answers, (2,))
 
         with self.collector.hurry():
-            replies = self._ask_everyone(lambda stamps: Request(answers=AnswersRequest(frames=frames, **stamps)), check)
+            replies = self._ask_everyone(lambda stamps: Request((Certificate(frames=frames, **stamps),)), check)
         answers: Array = np.concatenate([reply.part("answers").answers for reply in replies])
         self._count_answers(answers, question)
         total: Array = answers.sum(axis=0)

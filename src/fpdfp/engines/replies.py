@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.cohorts.question import Columns
 from fpdfp.compress import Compressor
 from fpdfp.compress.plain import plain_bits
-from fpdfp.engines.requests import GatherReply, UpdateReply
+from fpdfp.engines.rounds import WorkDone
 from fpdfp.engines.site import shorten
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
@@ -49,7 +50,7 @@ class Arrived(NamedTuple):
 
 
 def decode(
-    part: UpdateReply | GatherReply,
+    part: WorkDone | Columns,
     clients: IntArray,
     shapes: Mapping[str, Shape],
     compressors: Mapping[str, Compressor],
@@ -75,14 +76,14 @@ def decode(
     return Decoded(np.asarray(clients), tuple(shapes), arrays, int(bits.sum()))
 
 
-def decode_update(part: UpdateReply, *how: Any) -> Decoded:
+def decode_update(part: WorkDone, *how: Any) -> Decoded:
     """Return a round's messages of a site as arrays (:func:`decode`), with what they cost."""
     if part.diverged:
         raise DivergedError("its numbers are no longer finite")
     return decode(part, *how)._replace(work=Work(*part.work))
 
 
-def decode_once(part: GatherReply, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]]) -> Decoded:
+def decode_once(part: Columns, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]]) -> Decoded:
     """Return what a site's clients send once; raise MessageError for anything that cannot be what was asked for."""
     if messages:
         shapes = {name: shape for name, (_, shape) in messages.items()}

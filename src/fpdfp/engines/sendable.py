@@ -12,25 +12,16 @@ import numpy as np
 
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.engines.dual_sums import DualSums
-from fpdfp.engines.evaluations import Evaluations
-from fpdfp.engines.held_scores import HeldScores
-from fpdfp.engines.hints import constructor_hints
-from fpdfp.engines.informations import Informations
+from fpdfp.cohorts.validation import constructor_hints
 from fpdfp.engines.job import Job, Place
-from fpdfp.engines.local_models import LocalModels
-from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.engines.traffic import payload
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm, Method
-from fpdfp.methods.newton import NewtonExchange
 from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.coordinates import Filter
-from fpdfp.precondition.exchange import Exact, FeatureBounds, Slopes
-from fpdfp.precondition.partial import Sketch
 from fpdfp.problem import Model
 
 
@@ -134,10 +125,7 @@ def registry() -> dict[type, Sendable]:
         steps.Constant, steps.Decreasing, steps.Theorem2, steps.Automatic,
         compress.Full, compress.Half, compress.QSGD, compress.NUQSGD, compress.Natural, compress.Sign, compress.RandK,
         compress.TopK,
-        methods.InnerSolve, *methods_and_algorithms(), precondition.QuantizedMoments, Exact, FeatureBounds, Slopes,
-        Sketch, NewtonExchange, LocalModels, Informations, Overdispersions, Evaluations, DualSums,
-        HeldScores,
-        Folds, Announced, Place, Job,
+        methods.InnerSolve, *methods_and_algorithms(), Folds, Announced, Place, Job,
     )  # fmt: skip
     return {kind: by_fields(kind) for kind in fields} | penalties_and_maps() | {
         Filter: Sendable(Filter, {"shape": Shape, "gains": Array}, lambda S: {"shape": S.in_shape, "gains": S.gains}),

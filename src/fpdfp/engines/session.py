@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.question import Question
 from fpdfp.engines.job import Job
 from fpdfp.engines.ledger import shared_memory
-from fpdfp.engines.requests import Message, Reply, Request, UpdateRequest
+from fpdfp.engines.losses import Duals
+from fpdfp.engines.requests import Reply, Request
+from fpdfp.engines.rounds import Message, Stamped, Update
 from fpdfp.engines.traffic import FULL, digest
 from fpdfp.precondition.base import Announced
 from fpdfp.rng import Draws
@@ -51,7 +54,7 @@ class Early(NamedTuple):
 
     round: int
     replies: dict[int, Reply]
-    asked: list[UpdateRequest]
+    asked: list[Update]
 
 
 class Masks:
@@ -137,20 +140,20 @@ class Session:
     def address(self, site: int, request: Request) -> Request:
         """Return a request with its features and the key of its job, and these themselves for a site without them."""
         told: dict[str, Any] = {}
-        features = self.features if request.needs_job else request.features
+        features = self.features if request.needs_job else request.about.features
         if features:
             told |= {"features": features, "mask": self._masks.for_site(site, features)}
         if request.needs_job:
             key = self._keys[site]
             told |= {"key": key, "job": None if self._told.get(site) == key else self._jobs[site]}
-        return dataclasses.replace(request, **told) if told else request
+        return request.concerning(**told)
 
     def note_answer(self, site: int, request: Request) -> None:
         """Take note that a site has answered a request: it knows what was in it."""
         self._lacking.pop(site, None)
-        self._masks.note(site, request.features)
-        if request.key:
-            self._told[site] = request.key
+        self._masks.note(site, request.about.features)
+        if request.about.key:
+            self._told[site] = request.about.key
 
     def note_needs(self, site: int, said: Sequence[str]) -> set[str]:
         """Take note of what a site says it needs."""
@@ -164,18 +167,18 @@ class Session:
             self._masks.forget(site)
         if "job" in needs:
             self._told.pop(site, None)
-        parts: dict[str, Any] = {}
-        if "point" in needs and request.duals is not None:
-            parts["duals"] = dataclasses.replace(request.duals, x=self.point)
-        update = request.update
+        changed: dict[str, Question] = {}
+        duals, update = request.find(Duals), request.find(Update)
+        if "point" in needs and duals is not None:
+            changed[duals.name] = dataclasses.replace(duals, x=self.point)
         if needs & {"model", "job"} and update is not None and self._asked is not None:
             self._positions.pop(site, None)
-            update = parts["update"] = dataclasses.replace(update, message=self._message(site, self._asked))
+            changed[update.name] = dataclasses.replace(update, message=self._message(site, self._asked))
         if needs & {"memory", "job"}:
-            for name, part in (("update", update), ("answers", request.answers), ("memory", request.memory)):
-                if part is not None:
-                    parts[name] = dataclasses.replace(part, copies=self._copies(part.clients))
-        return dataclasses.replace(request, **parts) if parts else request
+            for one in (changed.get(one.name, one) for one in request.questions):
+                if isinstance(one, Stamped):
+                    changed[one.name] = dataclasses.replace(one, copies=self._copies(one.clients))
+        return request.replace(*changed.values()) if changed else request
 
     def _copies(self, clients: IntArray) -> dict[str, dict[str, Array]]:
         """Return what clients should remember: all of it where the server may know, else what they have sent."""
@@ -189,7 +192,7 @@ class Session:
         digests = [digest(copy[client] for copy in shared) for client in clients]
         return {"clients": clients, "versions": memory.version[clients], "digests": digests}
 
-    def updates(self, ask: Ask) -> dict[int, UpdateRequest]:
+    def updates(self, ask: Ask) -> dict[int, Update]:
         """Return what each site of a round is asked."""
         self._asked = ask
         parts = {}
@@ -197,7 +200,7 @@ class Session:
             clients = among(ask.clients, job.place.numbers)
             if len(clients):
                 message = self._message(site, ask)
-                parts[site] = UpdateRequest(round=ask.round, message=message, **self.stamp(ask.memory, clients))
+                parts[site] = Update(round=ask.round, message=message, **self.stamp(ask.memory, clients))
         return parts
 
     def keep_step(self, ask: Ask) -> None:

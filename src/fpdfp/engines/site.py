@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,46 +21,21 @@ import numpy as np
 from fpdfp._array import namespace, to_host
 from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.cohorts.question import Columns, Offer, Question
 from fpdfp.compress import Compressor, decode
-from fpdfp.engines import requests
-from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.job import Job, Place
 from fpdfp.engines.ledger import ClientLedger, Stamp
-from fpdfp.engines.requests import (
-    OUTSIDE,
-    AnswersReply,
-    AnswersRequest,
-    AtReply,
-    AtRequest,
-    ConstantsReply,
-    ConstantsRequest,
-    DualsReply,
-    DualsRequest,
-    FactsReply,
-    FactsRequest,
-    GatherReply,
-    GatherRequest,
-    MemoryReply,
-    MemoryRequest,
-    Message,
-    Reply,
-    Request,
-    Stamped,
-    UpdateReply,
-    UpdateRequest,
-)
+from fpdfp.engines.losses import At, Duals, check_coordinates, check_factor
+from fpdfp.engines.requests import Reply, Request
+from fpdfp.engines.rounds import Lacking, Message, Stamped, Update, WorkDone
 from fpdfp.engines.run import QUANTIZE
 from fpdfp.engines.traffic import FULL, Downlink, digest
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
-from fpdfp.linops import Identity, LinOp
 from fpdfp.losses.base import Losses
-from fpdfp.losses.linear import LinearModel
 from fpdfp.methods.base import Certifying
-from fpdfp.penalties.base import Zero
-from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.base import Announced
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 from fpdfp.rng import Draws, Purpose
 
 if TYPE_CHECKING:
@@ -69,8 +44,15 @@ if TYPE_CHECKING:
 #: How many local steps a site takes for a client in a round, those of inner solves included. More are refused, so that
 #: a forged number cannot keep a site busy for long.
 MOST_STEPS = 250_000
+#: Returns losses as a question receives them.
+Offering = Callable[[Question, Losses], Any]
 #: The shape and the dtype of each field of a message.
 Layout = dict[str, tuple[Shape, "np.dtype[Any]"]]
+
+
+def offer_declared(question: Question, losses: Losses) -> Any:
+    """Return losses with the operations that a question declares, and no others."""
+    return Offer(losses, question.reveals.uses)
 
 
 class Seen(NamedTuple):
@@ -81,12 +63,6 @@ class Seen(NamedTuple):
     epoch: str
 
 
-class Lacking(NamedTuple):
-    """What a site lacks to answer."""
-
-    needs: tuple[str, ...]
-
-
 class Site:
     """Some clients, wherever they are.
 
@@ -94,11 +70,16 @@ class Site:
     ----------
     losses
         Their losses.
+    offer
+        Returns the losses as a question receives them; by default with the operations that it declares.
     """
 
-    def __init__(self, losses: Losses) -> None:
+    def __init__(self, losses: Losses, offer: Offering = offer_declared) -> None:
         if not isinstance(losses, Losses):
             raise TypeError(f"load must return one of fpdfp.losses, got {type(losses).__name__}")
+        self.offer = offer
+        #: The losses as the question that is being answered receives them.
+        self._offered: Any = losses
         #: The losses as functions of all features, of some of them (with their digest), and those a request is about.
         self.whole, self.losses = losses, losses
         self.some: tuple[bytes, IntArray, Losses] | None = None
@@ -118,22 +99,70 @@ class Site:
     def handle(self, request: Mapping[str, Any] | Request) -> dict[str, Any]:
         """Answer a request: a dictionary with a part for each thing that is asked, and so is the reply."""
         asked = request if isinstance(request, Request) else Request.read(request)
-        if asked.mask is not None:
-            self._restrict(read_mask(asked.mask, self.whole.shape[-1]))
-        if not self._turn_to(asked.features):
-            return requests.write(Reply(needs=["features", "job"] if asked.needs_job else ["features"]))
+        about = asked.about
+        if about.mask is not None:
+            self._restrict(read_mask(about.mask, self.whole.shape[-1]))
+        if not self._turn_to(about.features):
+            return Reply(["features", "job"] if asked.needs_job else ["features"]).write()
         # A question about all features may bring a job along that is about some: that is told again where it is needed.
-        fits = asked.job is not None and (asked.needs_job or asked.job.algorithm.model.shape == self.losses.shape)
-        if asked.job is not None and fits and (self.job is None or self.key != asked.key):
-            self.begin(asked.job, asked.key)
-        if asked.needs_job and (self.job is None or self.key != asked.key):
-            return requests.write(Reply(needs=["job"]))
+        fits = about.job is not None and (asked.needs_job or about.job.algorithm.model.shape == self.losses.shape)
+        if about.job is not None and fits and (self.job is None or self.key != about.key):
+            self.begin(about.job, about.key)
+        if asked.needs_job and (self.job is None or self.key != about.key):
+            return Reply(["job"]).write()
         if asked.needs_job and self._job.algorithm.model.shape != self.losses.shape:
             raise MessageError("features must be those that the job is about")
-        with one_thread(), self._threads.working(timed=asked.update is not None):
-            parts = {part: getattr(self, part)(getattr(asked, part)) for part in asked.parts}
-        needs = sorted({need for part in parts.values() if isinstance(part, Lacking) for need in part.needs})
-        return requests.write(Reply(needs=needs) if needs else Reply(**parts))
+        place = about.place
+        if place is not None:
+            self._check_place(place)
+        own = self._all if place is None or about.clients is None else self.find(about.clients, place)
+        with one_thread(), self._threads.working(timed=asked.find(Update) is not None):
+            found = {one.name: self._answer(one, own, place) for one in asked.questions}
+        needs = sorted({need for one in found.values() if isinstance(one, Lacking) for need in one.needs})
+        return (Reply(needs) if needs else Reply([], found)).write()
+
+    def _answer(self, question: Question, own: IntArray, place: Place | None) -> Any:
+        """Return the answer of some clients to a question, as it is sent."""
+        self._offered = self.offer(question, self.losses)
+        if question.reveals.of == "run":
+            return question.answer(Offer(self, question.reveals.uses))
+        if isinstance(question, At | Duals):
+            known = self._know_point(question)
+            if isinstance(known, Lacking):
+                return known
+            question = known
+        scaling, total = (None, 1.0) if place is None else (place.scaling, place.total)
+        sent = question.answer(LocalLosses(self._offered, own, scaling, (), total))
+        return sent if not isinstance(sent, tuple) else self._encode(question, sent, own, place)
+
+    def _know_point(self, question: At | Duals) -> At | Duals | Lacking:
+        """Return a question with its point, which the server has told now or before."""
+        if question.x is not None:
+            if question.x.shape != self.losses.shape or question.x.dtype.kind != "f":
+                raise MessageError(
+                    f"x must be a point of shape {self.losses.shape}, got {question.x.dtype} of {question.x.shape}"
+                )
+            self.point = question.x
+        if isinstance(question, At):
+            return question
+        if self.point is None or digest([self.point]) != question.point:
+            return Lacking(("point",))
+        return dataclasses.replace(question, x=self.point)
+
+    def _encode(self, question: Question, sent: Any, own: IntArray, place: Place | None) -> Columns:
+        """Return an answer in columns, through the compressors that the question names."""
+        messages = question.messages(self.losses.shape)
+        if not messages:
+            return Columns(list(sent._fields), [to_host(array) for array in sent])
+        if place is None:
+            raise MessageError(f"a question for {question.name} must have a place")
+        draws = Draws(place.seed, 0, place.numbers[own])
+        frames, bits = {}, np.zeros((len(sent), len(own)), dtype=np.int64)
+        for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True)):
+            compressor = messages[name][0]
+            quantized = compressor.quantize(array, draws, Purpose.ONCE + field)
+            frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
+        return Columns(frames=frames, bits=bits)
 
     def _restrict(self, features: IntArray) -> None:
         """Keep the losses as functions of some features."""
@@ -188,8 +217,8 @@ class Site:
                 f"a client takes at most {MOST_STEPS:,} steps in a round, the run has {job.algorithm.client_steps:,}"
             )
         with refusing("a job"):
-            self._check_coordinates(getattr(job.algorithm, "coordinates", None))
-            self._check_factor(job.algorithm.factor)
+            check_coordinates(getattr(job.algorithm, "coordinates", None), self.losses.shape)
+            check_factor(job.algorithm.factor, self.losses.shape)
             # The server need not have a GPU where a site has one.
             algorithm = dataclasses.replace(job.algorithm, model=model._replace(device=self.losses.device))
         return dataclasses.replace(job, algorithm=algorithm)
@@ -199,179 +228,9 @@ class Site:
         if len(place.numbers) != self.losses.n_clients:
             raise MessageError(f"this site has {self.losses.n_clients} clients, the server counts {len(place.numbers)}")
 
-    def _check_coordinates(self, coordinates: Preconditioner | None) -> None:
-        """Refuse coordinates of other points than those of the losses, before a factor is built of them."""
-        if coordinates is not None and coordinates.shape != self.losses.shape:
-            raise MessageError(
-                f"coordinates must be for arrays of shape {self.losses.shape}, got some for {coordinates.shape}"
-            )
+    # A site's part in a run, as its questions see it.
 
-    def _check_factor(self, factor: LinOp | None) -> None:
-        """Refuse a map that does not take points of the losses to such."""
-        shape = self.losses.shape
-        if factor is not None and not factor.in_shape == factor.out_shape == shape:
-            raise MessageError(f"a factor must map arrays of shape {shape} to such, got {factor!r}")
-
-    def facts(self, _: FactsRequest) -> FactsReply:
-        """What the server must know of the losses before it can choose steps, and what it asks in any case."""
-        losses = self.losses
-        zero = losses.xp.zeros(losses.shape, dtype=losses.dtype)
-        return FactsReply(
-            family=losses.family,
-            shape=losses.shape,
-            dtype="<f4" if losses.dtype == np.float32 else "<f8",
-            sizes=losses.sizes,
-            lipschitz=losses.lipschitz(),
-            least_convexity=losses.least_convexity,
-            form=losses.form,
-            batches=losses.supports_batches,
-            hessians=losses.hessians(zero, np.arange(0)) is not None,
-            duals=isinstance(losses, LinearModel) and losses.has_duals,
-            restricts=losses.can_restrict,
-            convex=losses.is_convex,
-            features=losses.feature_digests,
-            constants=[np.asarray(one, dtype=np.float64) for one in losses.constants()],
-            probe=_bounded(losses.values(self._here(probe(losses.shape, losses.dtype)), self._all)),
-            values=_bounded(losses.values(zero, self._all)),
-        )
-
-    def gather(self, ask: GatherRequest) -> GatherReply:
-        """What a method asks of some clients once."""
-        self._check_place(ask.place)
-        own = self._own(ask.clients, ask.place)
-        # Without g and B, which sites are told once the rounds begin.
-        shape = self.losses.shape
-        model = Model(Zero().bind(shape), Identity(shape), shape, self.losses.dtype, self.losses.device)
-        sent = ask.exchange.gather(model, self._local(own, place=ask.place))
-        messages = ask.exchange.messages(model)
-        if not messages:
-            return GatherReply(list(sent._fields), [to_host(array) for array in sent])
-        draws = Draws(ask.place.seed, 0, ask.place.numbers[own])
-        frames, bits = {}, np.zeros((len(sent), len(own)), dtype=np.int64)
-        for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True)):
-            compressor = messages[name][0]
-            quantized = compressor.quantize(array, draws, Purpose.ONCE + field)
-            frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
-        return GatherReply(frames=frames, bits=bits)
-
-    def constants(self, ask: ConstantsRequest) -> ConstantsReply:
-        """Lipschitz constants in the method's coordinates, or what mini-batches add to them."""
-        self._check_coordinates(ask.coordinates)
-        factor = ask.factor if ask.coordinates is None else ask.coordinates.factor
-        self._check_factor(factor)
-        if ask.batch_size is not None:
-            return ConstantsReply(self.losses.batch_smoothness(ask.batch_size, factor))
-        if factor is None:
-            raise MessageError("Lipschitz constants are asked for in other coordinates, and there are none")
-        return ConstantsReply(self.losses.lipschitz_in(factor))
-
-    def at(self, ask: AtRequest) -> AtReply:
-        """f_i(x), ∇f_i(x) or both, as losses give them."""
-        self.point = self._check_point(ask.x)
-        x, given = self._here(ask.x), {"values": self.losses.values, "gradients": self.losses.gradients}
-        with np.errstate(all="ignore"):
-            found = {part: to_host(given[part](x, self._all)) for part in ask.parts}
-        if "values" in found:
-            found["values"] = _bounded(found["values"])
-        return AtReply(**found)
-
-    def _check_point(self, x: Array) -> Array:
-        """Return x if it is a point of the losses."""
-        if x.shape != self.losses.shape or x.dtype.kind != "f":
-            raise MessageError(f"x must be a point of shape {self.losses.shape}, got {x.dtype} of {x.shape}")
-        return x
-
-    def duals(self, ask: DualsRequest) -> DualsReply | Lacking:
-        """What a bound of F(x) − F* is computed from, summed over the site's clients."""
-        from fpdfp.engines.remote_duals import answer
-
-        if ask.x is not None:
-            self.point = self._check_point(ask.x)
-        if self.point is None or digest([self.point]) != ask.point:
-            return Lacking(("point",))
-        return DualsReply(**answer(self.losses, self.point, ask))
-
-    def answers(self, ask: AnswersRequest) -> AnswersReply | Lacking:
-        """What the clients certify of the gap."""
-        if not self._agree(ask, self._own_all(ask), forget=False):
-            return Lacking(("memory",))
-        algorithm = self._job.algorithm
-        if not isinstance(algorithm, Certifying):
-            raise MessageError(f"{algorithm.summary} has no certificate of its own")
-        question = self._question(algorithm, ask.frames)
-        memory = self._memory(self._all)
-        return AnswersReply(to_host(algorithm.answer(self._local(self._all, memory), question)))
-
-    def _own_all(self, ask: Stamped) -> IntArray:
-        """Return the places of all clients, if it is them who are asked."""
-        own = self._own(ask.clients)
-        if len(own) != self.losses.n_clients:
-            raise MessageError("this is asked of all clients of a site")
-        return own
-
-    def _question(self, algorithm: Certifying, frames: list[bytes]) -> Any:
-        """Return the server's question, if it is one of the algorithm's."""
-        zero = self.losses.xp.zeros(self.losses.shape, dtype=self.losses.dtype)
-        layout = _layout(algorithm.question(self._job.algorithm.init(zero), fine=True).arrays)
-        arrays = [decode(frame, limit=max(1, zero.size)) for frame in frames]
-        if [array.shape for array in arrays] != [shape for shape, _ in layout.values()]:
-            raise MessageError(f"a question must have the fields {list(layout)}, in their shapes")
-        return tuple_kind("Question", tuple(layout))(*map(self._here, arrays))
-
-    def memory(self, ask: MemoryRequest) -> MemoryReply | Lacking:
-        """All that the clients remember, for a server that may know it."""
-        if not self._agree(ask, self._own_all(ask), forget=False):
-            return Lacking(("memory",))
-        memory = self._memory(self._all)
-        return MemoryReply({name: to_host(array) for name, array in memory._asdict().items()} if memory else {})
-
-    def update(self, ask: UpdateRequest) -> UpdateReply | Lacking:
-        """A round's work of some of the clients: their messages."""
-        job, k = self._job, ask.round
-        own = self._own(ask.clients)
-        agreed, message = self._agree(ask, own), self._receive(ask.message)
-        if not agreed or message is None:
-            return Lacking(("memory",) * (not agreed) + ("model",) * (message is None))
-        draws = Draws(job.place.seed, k, job.place.numbers[own])
-        update = job.algorithm.client_update(self._local(own, self._memory(own)), message, k, draws)
-        self.largest = 0.0
-        frames, bits, decoded = {}, np.zeros((len(update.reply), len(own)), dtype=np.int64), []
-        for field, (name, arrays) in enumerate(zip(update.reply._fields, update.reply, strict=True)):
-            compressor = job.compressors[name]
-            try:
-                quantized = compressor.quantize(arrays, draws, QUANTIZE + field)
-            except FloatingPointError as error:
-                return UpdateReply(diverged=str(error))
-            frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
-            found = compressor.dequantize(quantized).reshape(arrays.shape)
-            rows = to_host(found).reshape(len(own), -1).astype(np.float64, copy=False)
-            with np.errstate(over="ignore"):  # a run that diverges is told elsewhere
-                self.largest = max(self.largest, math.sqrt(np.einsum("ij,ij->i", rows, rows).max()))
-            decoded.append(shorten(found, job.norm_bound))
-        sent = type(update.reply)(*decoded)
-        for row, i in enumerate(own):
-            self.ledgers[i].hold(_row(update.memory, row), _row(sent, row), k)
-        return UpdateReply(frames, bits, (update.work.steps, update.work.unsolved))
-
-    @property
-    def _job(self) -> Job:
-        assert self.job is not None
-        return self.job
-
-    @property
-    def _all(self) -> IntArray:
-        return np.arange(self.losses.n_clients)
-
-    def _here(self, array: Any) -> Array:
-        """Return an array where the losses are."""
-        moved: Array = self.losses.xp.asarray(array)
-        return moved
-
-    def _local(self, own: IntArray, memory: Any = (), place: Place | None = None) -> LocalLosses:
-        place = place or self._job.place
-        return LocalLosses(self.losses, own, place.scaling, memory, place.total)
-
-    def _own(self, numbers: IntArray, place: Place | None = None) -> IntArray:
+    def find(self, numbers: IntArray, place: Place | None = None) -> IntArray:
         """Return the places here of clients that the server names by their numbers."""
         known = (place or self._job.place).numbers
         if numbers.ndim != 1 or not len(numbers):
@@ -382,15 +241,14 @@ class Site:
             raise MessageError("the server must ask for clients of this site, in the order of their numbers")
         return places
 
-    def _memory(self, own: IntArray) -> Any:
-        """Return what some clients remember, with a leading client axis."""
-        memories = [self.ledgers[i].memory for i in own]
-        if not memories or not memories[0]:
-            return ()
-        # Some of it may be on the processor where the rest is on a GPU.
-        return type(memories[0])(*(namespace(parts[0]).concatenate(parts) for parts in zip(*memories, strict=True)))
+    def find_all(self, numbers: IntArray) -> IntArray:
+        """Return the places of all clients, if it is them who are named."""
+        own = self.find(numbers)
+        if len(own) != self.losses.n_clients:
+            raise MessageError("this is asked of all clients of a site")
+        return own
 
-    def _agree(self, ask: Stamped, own: IntArray, *, forget: bool = True) -> bool:
+    def agree(self, ask: Stamped, own: IntArray, *, forget: bool = True) -> bool:
         """Compare what clients remember with the server's stamps, and take its copies; False where one is lacking.
 
         What was sent and is not confirmed is forgotten only when a round is asked for: it may have been asked for along
@@ -407,7 +265,80 @@ class Site:
                 self.ledgers[i].adopt(copy, stamp)
         return agreed
 
-    def _receive(self, sent: Message) -> Any:
+    def certify(self, frames: list[bytes]) -> Array:
+        """Return what all clients certify of the gap."""
+        algorithm = self._job.algorithm
+        if not isinstance(algorithm, Certifying):
+            raise MessageError(f"{algorithm.summary} has no certificate of its own")
+        question = self._question(algorithm, frames)
+        return to_host(algorithm.answer(self._local(self._all, self._memory(self._all)), question))
+
+    def _question(self, algorithm: Certifying, frames: list[bytes]) -> Any:
+        """Return the server's question, if it is one of the algorithm's."""
+        zero = self.losses.xp.zeros(self.losses.shape, dtype=self.losses.dtype)
+        layout = _layout(algorithm.question(self._job.algorithm.init(zero), fine=True).arrays)
+        arrays = [decode(frame, limit=max(1, zero.size)) for frame in frames]
+        if [array.shape for array in arrays] != [shape for shape, _ in layout.values()]:
+            raise MessageError(f"a question must have the fields {list(layout)}, in their shapes")
+        return tuple_kind("Question", tuple(layout))(*map(self._here, arrays))
+
+    def remember(self) -> dict[str, Array]:
+        """Return all that the clients remember."""
+        memory = self._memory(self._all)
+        return {name: to_host(array) for name, array in memory._asdict().items()} if memory else {}
+
+    def work(self, own: IntArray, message: Any, k: int) -> WorkDone:
+        """Do a round's work of some of the clients."""
+        job = self._job
+        draws = Draws(job.place.seed, k, job.place.numbers[own])
+        update = job.algorithm.client_update(self._local(own, self._memory(own)), message, k, draws)
+        self.largest = 0.0
+        frames, bits, decoded = {}, np.zeros((len(update.reply), len(own)), dtype=np.int64), []
+        for field, (name, arrays) in enumerate(zip(update.reply._fields, update.reply, strict=True)):
+            compressor = job.compressors[name]
+            try:
+                quantized = compressor.quantize(arrays, draws, QUANTIZE + field)
+            except FloatingPointError as error:
+                return WorkDone(diverged=str(error))
+            frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
+            found = compressor.dequantize(quantized).reshape(arrays.shape)
+            rows = to_host(found).reshape(len(own), -1).astype(np.float64, copy=False)
+            with np.errstate(over="ignore"):  # a run that diverges is told elsewhere
+                self.largest = max(self.largest, math.sqrt(np.einsum("ij,ij->i", rows, rows).max()))
+            decoded.append(shorten(found, job.norm_bound))
+        sent = type(update.reply)(*decoded)
+        for row, i in enumerate(own):
+            self.ledgers[i].hold(_row(update.memory, row), _row(sent, row), k)
+        return WorkDone(frames, bits, (update.work.steps, update.work.unsolved))
+
+    @property
+    def _job(self) -> Job:
+        assert self.job is not None
+        return self.job
+
+    @property
+    def _all(self) -> IntArray:
+        return np.arange(self.losses.n_clients)
+
+    def _here(self, array: Any) -> Array:
+        """Return an array where the losses are."""
+        moved: Array = self.losses.xp.asarray(array)
+        return moved
+
+    def _local(self, own: IntArray, memory: Any) -> LocalLosses:
+        """Return what an algorithm sees of the data: operations that are sums over rows, and no others."""
+        place = self._job.place
+        return LocalLosses(self._offered, own, place.scaling, memory, place.total)
+
+    def _memory(self, own: IntArray) -> Any:
+        """Return what some clients remember, with a leading client axis."""
+        memories = [self.ledgers[i].memory for i in own]
+        if not memories or not memories[0]:
+            return ()
+        # Some of it may be on the processor where the rest is on a GPU.
+        return type(memories[0])(*(namespace(parts[0]).concatenate(parts) for parts in zip(*memories, strict=True)))
+
+    def receive(self, sent: Message) -> Any:
         """Return the server's message, None if what its differences refer to is not here."""
         downlink, layout = self.downlink, self.layout
         if sent.fields != list(layout):
@@ -444,11 +375,6 @@ class Site:
             compressor.decode([frame], shape, dtype, self.losses.device)[0]
             for frame, (shape, dtype) in zip(frames, self.layout.values(), strict=True)
         )
-
-
-def _bounded(values: Array) -> Array:
-    """Return values as they can be sent: a large number stands for those of points outside the domain of a loss."""
-    return np.nan_to_num(values, nan=OUTSIDE, posinf=OUTSIDE).clip(max=OUTSIDE)
 
 
 def _trial() -> Trial:

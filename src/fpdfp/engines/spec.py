@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp.engines.hints import fit
+from fpdfp.cohorts.validation import validate
 from fpdfp.engines.sendable import classes, name_of, registry
 from fpdfp.errors import MessageError
 
@@ -51,7 +51,7 @@ def dump(value: Any) -> Any:
 def load(tree: Any, kind: type = object) -> Any:
     """Return the object of a class that a tree stands for; raise MessageError if it stands for none."""
     try:
-        return fit(_load(tree), kind, "a description of the run")
+        return validate(_load(tree), kind, "a description of the run")
     except MessageError:
         raise
     except Exception as error:
@@ -79,15 +79,15 @@ def _object(name: Any, fields: Any) -> Any:
     if not isinstance(fields, dict) or set(fields) != set(hints):
         given = ", ".join(sorted(map(ascii, fields))) if isinstance(fields, dict) else type(fields).__name__
         raise MessageError(f"{name} is made of {sorted(hints)}, a description of the run has {given}")
-    return make(**{field: fit(_load(one), hints[field], f"{name}: {field}") for field, one in fields.items()})
+    return make(**{field: validate(_load(one), hints[field], f"{name}: {field}") for field, one in fields.items()})
 
 
 def _matrix(shape: Any, data: Any, indices: Any, indptr: Any) -> Any:
     """Make a sparse matrix whose indices are all inside it: kernels do not look."""
     from scipy.sparse import csr_array
 
-    rows, columns = fit(shape, tuple[int, int], "shape")
-    parts = [fit(one, np.ndarray, "a sparse matrix") for one in (data, indices, indptr)]
+    rows, columns = validate(shape, tuple[int, int], "shape")
+    parts = [validate(one, np.ndarray, "a sparse matrix") for one in (data, indices, indptr)]
     if any(part.ndim != 1 for part in parts) or any(part.dtype.kind != "i" for part in parts[1:]):
         raise MessageError("a sparse matrix must have a row of numbers, and rows of indices")
     if len(parts[2]) != rows + 1:

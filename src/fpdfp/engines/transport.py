@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fpdfp.engines import requests, spec
+from fpdfp.engines import spec
 from fpdfp.engines.job import Job
 from fpdfp.engines.parcel import pack
 from fpdfp.engines.requests import Request
@@ -43,7 +43,7 @@ class Transport(abc.ABC):
 
     def write(self, request: Request) -> Tree:
         """Return a request as it is carried: by default without anything but numbers, texts and arrays."""
-        return requests.write(request, spec.dump)
+        return request.write(spec.dump)
 
     def key(self, job: Job, run_id: str) -> str:
         """Return what tells a job of a run from others: the same for a server that was restarted."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.engines.hints import fit
+from fpdfp.cohorts.validation import validate
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.estimators.formulas import Plan
 from fpdfp.estimators.random_effects import Variances
@@ -33,7 +33,7 @@ class Codec(NamedTuple):
 
 
 def _typed(hint: Any) -> Codec:
-    return Codec(lambda value: value, lambda value, name: fit(value, hint, name))
+    return Codec(lambda value: value, lambda value, name: validate(value, hint, name))
 
 
 def _tree(value: Any, name: str) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def _read_number(value: Any, name: str) -> float:
     if value in ("NaN", "Infinity"):
         return float(value)
     if type(value) is int:
-        return float(fit(value, int, name))
-    return float(fit(value, float, name))
+        return float(validate(value, int, name))
+    return float(validate(value, float, name))
 
 
 def _read_numbers(value: Any, name: str) -> Array:
@@ -80,7 +80,7 @@ def _read_labels(value: Any, name: str) -> Array:
     if set(tree) != {"kind", "labels"} or not isinstance(kind, str) or kind not in KINDS:
         raise MessageError(f"{name} must be labels and their kind")
     one, dtype = KINDS[kind]
-    labels: Any = fit(tree["labels"], tuple[one, ...], name)  # type: ignore[valid-type]
+    labels: Any = validate(tree["labels"], tuple[one, ...], name)  # type: ignore[valid-type]
     return np.array(labels, dtype=dtype)
 
 
@@ -100,7 +100,7 @@ def _read_plan(value: Any, name: str) -> Plan:
     if set(tree) != set(Plan._fields):
         raise MessageError(f"{name} must have {', '.join(Plan._fields)}")
     try:
-        design = fit(tree["design"], Design, f"{name}: design")
+        design = validate(tree["design"], Design, f"{name}: design")
     except ArgumentError as error:
         raise MessageError(f"{name}: {error}") from None
     means = NUMBERS.read(tree["means"], f"{name}: means")
@@ -109,22 +109,22 @@ def _read_plan(value: Any, name: str) -> Plan:
     return Plan(
         design,
         means,
-        fit(tree["classes"], tuple[Level, ...], f"{name}: classes"),
-        fit(tree["intercept"], bool, f"{name}: intercept"),
-        list(fit(tree["rows"], tuple[int, ...], f"{name}: rows")),
-        list(fit(tree["used"], tuple[int, ...], f"{name}: used")),
+        validate(tree["classes"], tuple[Level, ...], f"{name}: classes"),
+        validate(tree["intercept"], bool, f"{name}: intercept"),
+        list(validate(tree["rows"], tuple[int, ...], f"{name}: rows")),
+        list(validate(tree["used"], tuple[int, ...], f"{name}: used")),
         NUMBER.read(tree["weight_scale"], f"{name}: weight_scale"),
-        fit(tree["counts"], tuple[int, ...], f"{name}: counts"),
+        validate(tree["counts"], tuple[int, ...], f"{name}: counts"),
     )
 
 
 def _read_family(value: Any, name: str) -> Any:
-    return fit(value, Distribution, name).make()
+    return validate(value, Distribution, name).make()
 
 
 NUMBER = Codec(_write_number, _read_number)
 NUMBERS = Codec(lambda value: np.asarray(value, dtype=np.float64).tolist(), _read_numbers)
-INTEGER = Codec(int, lambda value, name: fit(value, int, name))
+INTEGER = Codec(int, lambda value, name: validate(value, int, name))
 TEXT = _typed(str | None)
 LABELS = Codec(_write_labels, _read_labels)
 LABEL = Codec(lambda value: _write_labels([value]), lambda value, name: _read_labels(value, name)[0])
@@ -159,7 +159,7 @@ def _read_matrix(value: Any, name: str) -> Array:
     tree = _tree(value, name)
     if set(tree) != {"shape", "numbers"}:
         raise MessageError(f"{name} must have a shape and numbers")
-    rows, columns = fit(tree["shape"], tuple[int, int], name)
+    rows, columns = validate(tree["shape"], tuple[int, int], name)
     numbers: Array = NUMBERS.read(tree["numbers"], name)
     if min(rows, columns) < 0 or numbers.shape != (rows * columns,):
         raise MessageError(f"{name} must be a matrix of {rows} × {columns}")
@@ -198,7 +198,7 @@ def several(codec: Codec) -> Codec:
     """Return the codec of a list of values."""
     return Codec(
         lambda value: [codec.write(one) for one in value],
-        lambda value, name: [codec.read(one, name) for one in fit(value, list, name)],
+        lambda value, name: [codec.read(one, name) for one in validate(value, list, name)],
     )
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp.cohorts.question import Question
 from fpdfp.datasets import Moments
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import Cohort
 from fpdfp.federation.questions import (
     MomentsQuestion,
-    Question,
     SchemaQuestion,
     Sums,
     SumsQuestion,

@@ -8,9 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp.cohorts.question import Question
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.columns import read_frame
-from fpdfp.federation.questions import ModelSpec, Question, SchemaQuestion
+from fpdfp.federation.questions import ModelSpec, SchemaQuestion
 from fpdfp.federation.schema import Schemas
 from fpdfp.federation.table import SiteTable, make_losses
 from fpdfp.losses import Losses

@@ -16,8 +16,8 @@ import typer
 from fpdfp.federation.text import LONGEST, printable, read_path
 
 if TYPE_CHECKING:
-    from fpdfp.federation.desk import Desk
     from fpdfp.federation.identity import Identity
+    from fpdfp.federation.request_guard import RequestGuard
 
 TEMPLATE = Path(__file__).parent / "template"
 
@@ -152,10 +152,10 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
     return enrol(invited, folder)
 
 
-def open_desk(identity: Identity, data: Path, policy: Path | None) -> Desk:
+def open_desk(identity: Identity, data: Path, policy: Path | None) -> RequestGuard:
     """Return what answers for a site: its table behind its policy, which is written where there is none."""
-    from fpdfp.federation.desk import Desk
     from fpdfp.federation.policy import Policy, template
+    from fpdfp.federation.request_guard import RequestGuard
     from fpdfp.federation.table import SiteTable
 
     if policy is None:
@@ -164,7 +164,7 @@ def open_desk(identity: Identity, data: Path, policy: Path | None) -> Desk:
             policy.write_text(template())
             say(f"{policy} is the policy: read it, and change what does not fit", err=True)
     rules = Policy.read(policy)
-    return Desk(identity.about.name, SiteTable.read(data, rules.columns), rules, identity.folder)
+    return RequestGuard(identity.about.name, SiteTable.read(data, rules.columns_of_the_table), rules, identity.folder)
 
 
 @app.command()
@@ -334,7 +334,7 @@ def release(place: Kept) -> None:
     """
     with leaving():
         from fpdfp.federation import outbox
-        from fpdfp.federation.desk import STOPPED
+        from fpdfp.federation.request_guard import STOPPED
 
         if (place / STOPPED).exists():
             (place / STOPPED).unlink()
@@ -366,6 +366,26 @@ def _waiting(place: Path) -> list[Path]:
     if not found:
         say("nothing waits")
     return found
+
+
+@app.command()
+def approve(
+    folder: SiteFolder,
+    name: Annotated[str | None, typer.Argument(help="The variable; without it all proposals are shown.")] = None,
+    answer: Annotated[str, typer.Argument(help="yes, no or later.")] = "yes",
+) -> None:
+    """Show the variables that analysts propose, with their counts, or answer one: yes, no or later.
+
+    Example: fpdfp federation approve north elderly yes
+    """
+    with leaving():
+        from fpdfp.federation.approvals import Approvals
+
+        approvals = Approvals(folder)
+        if name is not None:
+            approvals.answer(name, answer)
+        for one in approvals.read().values():
+            say(*str(one).splitlines())
 
 
 @app.command()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp.cohorts.question import questions
 from fpdfp.compress import decode
 from fpdfp.engines import files
 from fpdfp.engines.parcel import pack, unpack
@@ -154,8 +155,9 @@ def _lines(parcel: bytes) -> Iterator[str]:
     envelope = open_envelope(parcel)
     yield f"{len(parcel)} bytes from {envelope.site}: request {envelope.sequence} of run {envelope.run}"
     reply = envelope.contents.get("reply")
-    for name, words in WORDS.items():
-        if name in (reply if isinstance(reply, dict) else envelope.contents):
+    for name in reply if isinstance(reply, dict) else envelope.contents:
+        words = WORDS.get(name) or (WORDS["gather"] if name in questions() else "")
+        if words:
             yield f"  it tells {words}"
     yield from _part("", envelope.contents)
     yield "byte by byte:"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fpdfp import families
 from fpdfp._typing import Array
-from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion, ModelSpec
-from fpdfp.inference import Information
+from fpdfp.federation.questions import ModelSpec
 from fpdfp.losses.classes import LINKS, Link, base_of
-from fpdfp.scores.site import Predicted, SiteScores, information_of, score_rows
+from fpdfp.scores.site import Predicted, SiteScores, score_rows
 
 
 class Predictor(NamedTuple):
@@ -76,11 +76,12 @@ class Predictor(NamedTuple):
             return -LINKS[self.link].interval(ends[:, 1:], ends[:, :-1]).value
 
 
-def answer_evaluation(rows: Any, question: EvaluationQuestion | CalibrationQuestion) -> SiteScores | Information:
-    """Answer a question about predictions; rows are those of the model (``ModelRows``)."""
-    model = Predictor.of(question.spec, question.x)
-    made = model.predict(rows)
-    if isinstance(question, CalibrationQuestion):
-        return information_of(made, question.point)
-    more = [score_rows(model._replace(x=x).predict(rows), scores_only=True) for x in question.more]
-    return dataclasses.replace(score_rows(made), more=more)
+def predict(rows: Any, spec: ModelSpec, x: Array) -> Predicted:
+    """Return the rows of a model (``ModelRows``) with what is predicted for them."""
+    return Predictor.of(spec, x).predict(rows)
+
+
+def score_model(rows: Any, spec: ModelSpec, x: Array, more: Sequence[Array]) -> SiteScores:
+    """Return how good the predictions for the rows of a model are, at some coefficients and at more of them."""
+    others = [score_rows(predict(rows, spec, one), scores_only=True) for one in more]
+    return dataclasses.replace(score_rows(predict(rows, spec, x)), more=others)

@@ -1,7 +1,7 @@
 """What an analyst may ask about the tables of sites before and for a model, and what sites answer.
 
-Questions and answers are dataclasses whose fields are checked (:mod:`fpdfp.engines.hints`), and trees of numbers, texts
-and arrays on their way: :func:`write` and :func:`read_question`, :func:`write_answer` and :func:`read_answer`.
+Questions and answers are dataclasses whose fields are checked (:mod:`fpdfp.cohorts.validation`), and trees of numbers,
+texts and arrays on their way: :func:`write` and :func:`read_question`, :func:`write_answer` and :func:`read_answer`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.question import Question, question, questions, reveals
+from fpdfp.cohorts.validation import validate
 from fpdfp.datasets import Moments
-from fpdfp.engines.hints import fit
 from fpdfp.engines.parcel import pack
 from fpdfp.engines.plausible import check_answer
 from fpdfp.errors import ArgumentError, MessageError
@@ -27,18 +28,12 @@ from fpdfp.scores.site import SiteScores
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts
 from fpdfp.survival.periods import name_periods
 
-#: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates.
-Kind = Literal["number", "integer", "truth", "category", "empty", "other"]
+#: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates, and ``"hidden"``
+#: is what a site's policy does not allow to use.
+Kind = Literal["number", "integer", "truth", "category", "empty", "other", "hidden"]
 #: At so many points predictions are evaluated in one question.
 MOST_POINTS = 100
 Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "Ordinal", "Cox"]
-
-
-@dataclasses.dataclass(frozen=True)
-class SchemaQuestion:
-    """What columns are there; of some columns, or of all."""
-
-    columns: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +74,19 @@ class Schema:
     columns: tuple[ColumnSchema, ...]
 
 
+@question("schema")
 @dataclasses.dataclass(frozen=True)
-class SumsQuestion:
-    """How many rows there are for a design, and sums for what is missing; with classes, the rows of each."""
+class SchemaQuestion(Question):
+    """What columns are there; of some columns, or of all."""
 
-    design: Design
-    classes: tuple[Level, ...] = ()
+    columns: tuple[str, ...] | None = None
+
+    reveals = reveals("table", designs="columns", uses="describe")
+    answers = Schema
+
+    def answer(self, table: Any) -> Any:
+        """Return what the table has."""
+        return table.describe(self.columns)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +119,36 @@ class Sums:
     weight: float = 0.0
 
 
+@question("sums")
+@dataclasses.dataclass(frozen=True)
+class SumsQuestion(Question):
+    """How many rows there are for a design, and sums for what is missing; with classes, the rows of each."""
+
+    design: Design
+    classes: tuple[Level, ...] = ()
+
+    reveals = reveals("table", designs="design", settings="classes", uses="add_up")
+    answers = Sums
+
+    def answer(self, table: Any) -> Any:
+        """Return what the table has."""
+        return table.add_up(self.design, self.classes)
+
+    def check(self, answer: Any) -> None:
+        """Refuse sums of another design, and counts that cannot be."""
+        design = self.design
+        given = (answer.known, answer.sums, answer.levels, answer.classes, answer.invalid)
+        lengths = [len(one) for one in given]
+        wanted = [len(design.filled)] * 2 + [len(design.coded), len(self.classes), 1 + len(design.terms)]
+        if lengths != wanted or not 0 <= answer.used <= answer.rows:
+            raise MessageError(f"sums must have {wanted} numbers for the design, got {lengths}")
+        if [one.shape for one in answer.levels] != [(len(one.levels),) for one in design.coded]:
+            raise MessageError("sums must have a count for each level of the design")
+        counts = [answer.known, *answer.levels, answer.classes, answer.invalid]
+        if any(one.size and not 0 <= one.min() <= one.max() <= answer.rows for one in counts):
+            raise MessageError(f"sums must have counts from 0 to the {answer.rows} rows")
+
+
 @dataclasses.dataclass(frozen=True)
 class Distribution:
     """A family of outcomes, its link and its parameters, by name."""
@@ -143,13 +175,30 @@ class Distribution:
             raise MessageError(f"a family cannot be used: {error}") from None
 
 
+@question("moments")
 @dataclasses.dataclass(frozen=True)
-class MomentsQuestion:
+class MomentsQuestion(Question):
     """The moments of the features; with ``diagonal`` without what is between two of them."""
 
     design: Design
     means: Array
     diagonal: bool = True
+
+    reveals = reveals("table", designs="design", settings="means diagonal", uses="moments")
+    answers = Moments
+
+    def answer(self, table: Any) -> Any:
+        """Return what the table has."""
+        return table.moments(self.design, self.means, diagonal=self.diagonal)
+
+    def check(self, answer: Any) -> None:
+        """Refuse moments of other features."""
+        d = len(self.design.names)
+        mean, scatter = answer.mean, answer.scatter
+        if mean.shape != (d,) or scatter.shape != ((d,) if self.diagonal else (d, d)) or answer.count < 1:
+            raise MessageError(f"moments must be those of {d} features, got {mean.shape}, {scatter.shape}")
+        if (np.diagonal(scatter) if scatter.ndim == 2 else scatter).min(initial=0.0) < 0:
+            raise MessageError("moments must have sums of squares of at least 0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,8 +312,9 @@ class ModelSpec:
         return hashlib.sha256(pack(dump(self))).hexdigest()[:32]
 
 
+@question("risk")
 @dataclasses.dataclass(frozen=True)
-class RiskQuestion:
+class RiskQuestion(Question):
     """How many rows are at risk, and have events, at which times; in each level of a column, if one is given.
 
     Without ``times`` at those at which rows enter and leave; a site may put neighbouring ones together.
@@ -274,9 +324,21 @@ class RiskQuestion:
     group: Coded | None = None
     times: Array | None = None
 
+    reveals = reveals("table", designs="response group", settings="times", uses="count_at_risk")
+    answers = RiskCounts
 
+    def answer(self, table: Any) -> Any:
+        """Return what the table has."""
+        return table.count_at_risk(self.response, self.group, self.times)
+
+    def check(self, answer: Any) -> None:
+        """Refuse counts of other groups."""
+        check_groups(1 if self.group is None else len(self.group.levels), len(answer.start))
+
+
+@question("log_rank")
 @dataclasses.dataclass(frozen=True)
-class LogRankQuestion:
+class LogRankQuestion(Question):
     """The sums of a log-rank test between the levels of a column, over the strata of a site."""
 
     response: Survival
@@ -284,17 +346,16 @@ class LogRankQuestion:
     strata: tuple[str, ...] = ()
     rho: float = 0.0
 
+    reveals = reveals("table", designs="response group strata", settings="rho", uses="log_rank")
+    answers = LogRank
 
-@dataclasses.dataclass(frozen=True)
-class BaselineQuestion:
-    """The baseline hazard of each stratum, at the coefficients of a model and at given times, or all of events."""
+    def answer(self, table: Any) -> Any:
+        """Return what the table has."""
+        return table.log_rank(self.response, self.group, self.strata, self.rho)
 
-    spec: ModelSpec
-    x: Array
-    times: Array | None = None
-
-    def __post_init__(self) -> None:
-        check_coefficients(self.spec, self.x)
+    def check(self, answer: Any) -> None:
+        """Refuse sums of other groups."""
+        check_groups(len(self.group.levels), len(answer.observed))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,19 +366,54 @@ class Baselines:
     hazards: list[Baseline]
 
 
+@question("baseline")
 @dataclasses.dataclass(frozen=True)
-class ConcordanceQuestion:
+class BaselineQuestion(Question):
+    """The baseline hazard of each stratum, at the coefficients of a model and at given times, or all of events."""
+
+    spec: ModelSpec
+    x: Array
+    times: Array | None = None
+
+    reveals = reveals("table", designs="spec", points="x", settings="times", uses="hazards")
+    answers = Baselines
+
+    def __post_init__(self) -> None:
+        check_coefficients(self.spec, self.x)
+
+    def answer(self, table: Any) -> Any:
+        """Return what the table has."""
+        return table.hazards(self.spec, self.x, self.times)
+
+    def check(self, answer: Any) -> None:
+        """Refuse hazards of other coefficients."""
+        widths = {one.means.shape[1] for one in answer.hazards}
+        if len(answer.strata) != len(answer.hazards) or widths - {self.spec.columns}:
+            raise MessageError(f"an answer must have a hazard for each stratum, with {self.spec.columns} means")
+
+
+@question("concordance")
+@dataclasses.dataclass(frozen=True)
+class ConcordanceQuestion(Question):
     """The concordance of the risks that a model gives with the times of events."""
 
     spec: ModelSpec
     x: Array
 
+    reveals = reveals("table", designs="spec", points="x", uses="concordance")
+    answers = Concordance
+
     def __post_init__(self) -> None:
         check_coefficients(self.spec, self.x)
 
+    def answer(self, table: Any) -> Any:
+        """Return what the table has."""
+        return table.concordance(self.spec, self.x)
 
+
+@question("evaluation")
 @dataclasses.dataclass(frozen=True)
-class EvaluationQuestion:
+class EvaluationQuestion(Question):
     """How good the predictions of a model are: sums and counts, at its coefficients.
 
     Attributes
@@ -332,15 +428,28 @@ class EvaluationQuestion:
     x: Array
     more: list[Array] = dataclasses.field(default_factory=list)
 
+    reveals = reveals("table", designs="spec", points="x more", uses="score")
+    answers = SiteScores
+
     def __post_init__(self) -> None:
         if len(self.more) >= MOST_POINTS:
             raise MessageError(f"a question must be about at most {MOST_POINTS} points, got {1 + len(self.more)}")
         for x in (self.x, *self.more):
             check_point(self.spec, x)
 
+    def answer(self, table: Any) -> Any:
+        """Return what the table has."""
+        return table.score(self.spec, self.x, self.more)
 
+    def check(self, answer: Any) -> None:
+        """Refuse an answer about another number of points."""
+        if len(answer.more) != len(self.more):
+            raise MessageError(f"an answer must be about {1 + len(self.more)} points")
+
+
+@question("calibration")
 @dataclasses.dataclass(frozen=True)
-class CalibrationQuestion:
+class CalibrationQuestion(Question):
     """The sums of the model intercept + slope · η, η the linear predictor of a model, at a point of these two.
 
     For ``"Cox"`` there is the slope alone.
@@ -350,6 +459,9 @@ class CalibrationQuestion:
     x: Array
     point: Array
 
+    reveals = reveals("table", designs="spec", points="x point", uses="calibrate")
+    answers = Information
+
     def __post_init__(self) -> None:
         check_point(self.spec, self.x)
         count = 1 if self.spec.family == "Cox" else 2
@@ -357,6 +469,16 @@ class CalibrationQuestion:
             raise MessageError("point must be the intercept and the slope of one linear predictor")
         if self.point.dtype != np.float64:
             raise MessageError("point must be in float64")
+
+    def answer(self, table: Any) -> Any:
+        """Return what the table has."""
+        return table.calibrate(self.spec, self.x, self.point)
+
+    def check(self, answer: Any) -> None:
+        """Refuse sums of another number of coefficients."""
+        count = len(self.point)
+        if answer.parameters != count or answer.rows < 1:
+            raise MessageError(f"an answer must have sums of rows for {count} coefficients")
 
 
 def check_point(spec: ModelSpec, x: Array) -> None:
@@ -377,24 +499,10 @@ def check_coefficients(spec: ModelSpec, x: Array) -> None:
         raise MessageError(f"x must be the {spec.columns} coefficients of a Cox model in float64")
 
 
-Question = (
-    SchemaQuestion
-    | SumsQuestion
-    | MomentsQuestion
-    | RiskQuestion
-    | LogRankQuestion
-    | BaselineQuestion
-    | ConcordanceQuestion
-    | EvaluationQuestion
-    | CalibrationQuestion
-)
-Answer = Schema | Sums | Moments | RiskCounts | LogRank | Baselines | Concordance | SiteScores | Information
-KINDS: dict[str, tuple[type, type]] = {
-    "schema": (SchemaQuestion, Schema), "sums": (SumsQuestion, Sums), "moments": (MomentsQuestion, Moments),
-    "risk": (RiskQuestion, RiskCounts), "log_rank": (LogRankQuestion, LogRank),
-    "baseline": (BaselineQuestion, Baselines), "concordance": (ConcordanceQuestion, Concordance),
-    "evaluation": (EvaluationQuestion, SiteScores), "calibration": (CalibrationQuestion, Information),
-}  # fmt: skip
+def check_groups(wanted: int, found: int) -> None:
+    """Refuse an answer about another number of groups."""
+    if found != wanted:
+        raise MessageError(f"an answer must be about {wanted} groups, got {found}")
 
 
 def dump(value: Any) -> Any:
@@ -406,85 +514,42 @@ def dump(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def kind_of(question: Question) -> str:
-    """Return the kind of a question, as requests name it."""
-    return next(kind for kind, (asked, _) in KINDS.items() if isinstance(question, asked))
-
-
 def write(question: Question) -> dict[str, Any]:
     """Return a question as a tree.
 
     >>> write(SchemaQuestion(("age",)))
     {'kind': 'schema', 'question': {'columns': ['age']}}
     """
-    return {"kind": kind_of(question), "question": dump(question)}
+    return {"kind": question.name, "question": dump(question)}
 
 
 def read_question(tree: dict[str, Any]) -> Question:
     """Return the question of a tree; raise MessageError for what is none."""
-    kind = tree.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise MessageError(f"kind must be one of {', '.join(KINDS)}, got {kind!a}")
-    made: Question = fit(tree.get("question"), KINDS[kind][0], f"a question for {kind}")
+    kind, known = tree.get("kind"), {name: one for name, one in questions().items() if one.reveals.of == "table"}
+    if not isinstance(kind, str) or kind not in known:
+        raise MessageError(f"kind must be one of {', '.join(known)}, got {kind!a}")
+    made: Question = validate(tree.get("question"), known[kind], f"a question for {kind}")
     return made
 
 
-def write_answer(answer: Answer) -> dict[str, Any]:
+def write_answer(answer: Any) -> dict[str, Any]:
     """Return an answer as a tree."""
     tree: dict[str, Any] = dump(answer)
     return tree
 
 
-def read_answer(question: Question, tree: Any) -> Answer:
+def read_answer(question: Question, tree: Any) -> Any:
     """Return the answer to a question; raise MessageError for what is none."""
     try:
-        made: Answer = fit(tree, KINDS[kind_of(question)][1], "an answer")
+        made = validate(tree, question.answers, "an answer")
     except ArgumentError as error:
         raise MessageError(f"an answer: {error}") from None
-    _check_survival(question, made)
-    if isinstance(question, EvaluationQuestion) and len(getattr(made, "more", ())) != len(question.more):
-        raise MessageError(f"an answer must be about {1 + len(question.more)} points")
-    if isinstance(question, CalibrationQuestion) and isinstance(made, Information):
-        count = len(question.point)
-        if made.parameters != count or made.rows < 1:
-            raise MessageError(f"an answer must have sums of rows for {count} coefficients")
-    if isinstance(made, Moments) and isinstance(question, MomentsQuestion):
-        d = len(question.design.names)
-        if made.mean.shape != (d,) or made.scatter.shape != ((d,) if question.diagonal else (d, d)) or made.count < 1:
-            raise MessageError(f"moments must be those of {d} features, got {made.mean.shape}, {made.scatter.shape}")
-        if (np.diagonal(made.scatter) if made.scatter.ndim == 2 else made.scatter).min(initial=0.0) < 0:
-            raise MessageError("moments must have sums of squares of at least 0")
-    if isinstance(made, Sums) and isinstance(question, SumsQuestion):
-        design = question.design
-        lengths = [len(made.known), len(made.sums), len(made.levels), len(made.classes), len(made.invalid)]
-        wanted = [len(design.filled)] * 2 + [len(design.coded), len(question.classes), 1 + len(design.terms)]
-        if lengths != wanted or not 0 <= made.used <= made.rows:
-            raise MessageError(f"sums must have {wanted} numbers for the design, got {lengths}")
-        if [one.shape for one in made.levels] != [(len(one.levels),) for one in design.coded]:
-            raise MessageError("sums must have a count for each level of the design")
-        counts = [made.known, *made.levels, made.classes, made.invalid]
-        if any(one.size and not 0 <= one.min() <= one.max() <= made.rows for one in counts):
-            raise MessageError(f"sums must have counts from 0 to the {made.rows} rows")
+    question.check(made)
     check_answer(made)
     return made
 
 
-def _check_survival(question: Question, made: Answer) -> None:
-    """Refuse answers about times of other groups, or of other coefficients."""
-    groups = 1
-    if isinstance(question, RiskQuestion | LogRankQuestion) and question.group is not None:
-        groups = len(question.group.levels)
-    if isinstance(made, RiskCounts | LogRank):
-        found = len(made.start) if isinstance(made, RiskCounts) else len(made.observed)
-        if found != groups:
-            raise MessageError(f"an answer must be about {groups} groups, got {found}")
-    if isinstance(made, Baselines) and isinstance(question, BaselineQuestion):
-        widths = {one.means.shape[1] for one in made.hazards}
-        if len(made.strata) != len(made.hazards) or widths - {question.spec.columns}:
-            raise MessageError(f"an answer must have a hazard for each stratum, with {question.spec.columns} means")
-
-
 def read_spec(tree: Any) -> ModelSpec:
     """Return the specification of a model; raise MessageError for what is none."""
-    made: ModelSpec = fit(tree, ModelSpec, "a model")
+    made: ModelSpec = validate(tree, ModelSpec, "a model")
     return made

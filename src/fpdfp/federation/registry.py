@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from fpdfp.cohorts.validation import validate
 from fpdfp.engines import files
-from fpdfp.engines.hints import fit
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.text import read_name
@@ -95,7 +95,7 @@ class Registry:
         tree = json.loads(self.path.read_text())
         if tree.get("format") != FORMAT:
             raise MessageError(f"{self.path} has format {tree.get('format')}; this release reads format {FORMAT}")
-        members: list[Member] = [fit(one, Member, str(self.path)) for one in tree["members"]]
+        members: list[Member] = [validate(one, Member, str(self.path)) for one in tree["members"]]
         self._members = {member.name: member for member in members}
         present = [member for member in self._members.values() if not member.removed]
         self._allowed = {one: member for member in present for one in member.certificates}

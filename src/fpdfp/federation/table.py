@@ -11,35 +11,31 @@ import numpy as np
 
 from fpdfp import losses as families
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.question import Offer, Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
-from fpdfp.federation.predictions import answer_evaluation
-from fpdfp.federation.questions import (
-    Answer,
-    BaselineQuestion,
-    CalibrationQuestion,
-    ColumnSchema,
-    ConcordanceQuestion,
-    EvaluationQuestion,
-    LogRankQuestion,
-    ModelSpec,
-    MomentsQuestion,
-    Question,
-    RiskQuestion,
-    Schema,
-    SchemaQuestion,
-    Sums,
-    SumsQuestion,
+from fpdfp.federation.predictions import predict, score_model
+from fpdfp.federation.questions import Baselines, ColumnSchema, ModelSpec, Schema, Sums
+from fpdfp.federation.times import (
+    add_log_rank,
+    count_at_risk,
+    evaluate_response,
+    find_baselines,
+    find_concordance,
+    read_clusters,
+    read_strata,
+    read_times,
 )
-from fpdfp.federation.times import answer_model, answer_times, evaluate_response, read_clusters, read_strata, read_times
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import Values, codes, evaluate, level_of
-from fpdfp.formula.parsing import nearest
+from fpdfp.formula.parsing import nearest, parse_variable
+from fpdfp.formula.tree import Coded, Expression, Level, Spline, Survival
 from fpdfp.formula.tree import Column as ColumnNode
-from fpdfp.formula.tree import Expression, Level, Survival
+from fpdfp.inference import Information
 from fpdfp.losses import Losses
-from fpdfp.survival import Times, split_periods
+from fpdfp.scores.site import SiteScores, information_of
+from fpdfp.survival import Concordance, LogRank, RiskCounts, Times, split_periods
 
 #: Texts of at most so many different values have levels.
 MANY = 1000
@@ -58,6 +54,7 @@ class SiteTable:
     Examples
     --------
     >>> import pandas as pd
+    >>> from fpdfp.federation.questions import SchemaQuestion
     >>> table = SiteTable.read(pd.DataFrame({"age": [61, 48, None], "stage": ["I", "II", "I"]}))
     >>> for column in table.answer(SchemaQuestion()).columns:
     ...     print(column.name, column.kind, column.levels, column.missing)
@@ -134,36 +131,38 @@ class SiteTable:
             raise ArgumentError(f"the column {column!r}", "holds neither numbers nor texts, so it cannot be in a model")
         return Values(found.numbers, found.missing, found.levels)
 
+    def with_variables(self, variables: Mapping[str, str]) -> SiteTable:
+        """Return the table with columns that are defined by expressions of others, as ``{"old": "age >= 65"}``.
+
+        Splines have several columns: they are terms of formulas, and no columns of a table.
+        """
+        made = dict(self.columns)
+        for name, text in variables.items():
+            node = parse_variable(text)
+            if name in made:
+                raise ArgumentError("variables", f"must have names that no column has, got {name!r}")
+            if not isinstance(node, Spline):
+                values = evaluate(node, self, {})
+                missing = ~np.isfinite(values)
+                whole = (values[~missing] == np.rint(values[~missing])).all()
+                made[name] = Column("integer" if whole else "number", np.where(missing, 0.0, values), missing)
+        return SiteTable(made, self.rows)
+
     def take(self, rows: Array, columns: Sequence[str] | None = None) -> SiteTable:
         """Return some rows, of some columns or all."""
         names = self.columns if columns is None else columns
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
         return SiteTable({name: self.column(name).take(rows) for name in names}, count)
 
-    def answer(self, question: Question, check: Callable[[Array], None] | None = None, site: str = "") -> Answer:
+    def answer(self, question: Question, check: Callable[[Array], None] | None = None, site: str = "") -> Any:
         """Answer a question about the table.
 
         ``check`` is given the rows that moments are of, and may refuse them; ``site`` is the name of the site that has
         the table, for models in which sites have effects.
         """
-        if isinstance(question, SchemaQuestion):
-            return self._schema(question)
-        if isinstance(question, SumsQuestion):
-            return self._sums(question)
-        if isinstance(question, MomentsQuestion):
-            X = self._complete(question.design)[1].matrix_of(question.design, question.means)
-            if check is not None:
-                check(X)
-            return Moments.of(X, diagonal=question.diagonal)
-        if isinstance(question, RiskQuestion | LogRankQuestion):
-            return answer_times(self, question)
-        if isinstance(question, BaselineQuestion | ConcordanceQuestion):
-            return answer_model(self.features(question.spec), question)
-        if isinstance(question, EvaluationQuestion | CalibrationQuestion):
-            if question.spec.effects and not site:
-                raise ArgumentError("site", "must be the name of the site, for a model with effects of sites")
-            return answer_evaluation(self.features(question.spec, site), question)
-        raise ArgumentTypeError("question", f"must be one of fpdfp.federation.questions, got {type(question).__name__}")
+        if not isinstance(question, Question) or question.reveals.of != "table":
+            raise ArgumentTypeError("question", f"must be one about a table, got {type(question).__name__}")
+        return question.answer(Offer(TableView(self, check, site), question.reveals.uses))
 
     def losses(self, spec: ModelSpec, site: str = "") -> Losses:
         """Return the losses of a model on this table, one client; ``site`` is the name of the site that has it."""
@@ -171,7 +170,7 @@ class SiteTable:
 
     def features(self, spec: ModelSpec, site: str = "") -> ModelRows:
         """Return the rows that are used as a model has them; ``site`` is the name of the site that has them."""
-        used, rows = self._complete(spec.design)
+        used, rows = self.complete(spec.design)
         if not used.any():
             raise ArgumentError("table", "must have rows without missing values in the columns of the model, got none")
         X = rows.matrix_of(spec.design, spec.means)
@@ -236,19 +235,39 @@ class SiteTable:
             raise ArgumentError("the response", "must be 0 or 1 for a classification")
         return np.ascontiguousarray(y)
 
-    def _complete(self, design: Design) -> tuple[Array, SiteTable]:
+    def complete(self, design: Design) -> tuple[Array, SiteTable]:
         """Return where nothing is missing, and these rows of the columns that a design uses."""
         used = design.complete(self)
         return used, self.take(used, design.columns)
 
-    def _schema(self, question: SchemaQuestion) -> Schema:
-        names = list(self.columns) if question.columns is None else [n for n in question.columns if n in self.columns]
-        return Schema(self.rows, tuple(describe(name, self.columns[name]) for name in names))
 
-    def _sums(self, question: SumsQuestion) -> Sums:
-        design = question.design
-        used, rows = self._complete(design)
-        filled = [self.column(name) for name in design.filled]
+class TableView(NamedTuple):
+    """The table of a site as questions see it.
+
+    Attributes
+    ----------
+    table
+        The rows.
+    check
+        Is given the rows that moments are of, and may refuse them.
+    site
+        The name of the site, for models in which sites have effects.
+    """
+
+    table: SiteTable
+    check: Callable[[Array], None] | None
+    site: str
+
+    def describe(self, columns: tuple[str, ...] | None) -> Schema:
+        """Return what is said of some columns, or of all."""
+        known = self.table.columns
+        names = list(known) if columns is None else [name for name in columns if name in known]
+        return Schema(self.table.rows, tuple(describe(name, known[name]) for name in names))
+
+    def add_up(self, design: Design, classes: tuple[Level, ...]) -> Sums:
+        """Count the rows for a design, and add up what is there of columns that are filled in."""
+        used, rows = self.table.complete(design)
+        filled = [self.table.column(name) for name in design.filled]
         sums = [float(one.numbers[~one.missing].sum()) for one in filled]
         known = [int((~one.missing).sum()) for one in filled]
         guess = [total / count if count else 0.0 for total, count in zip(sums, known, strict=True)]
@@ -256,11 +275,11 @@ class SiteTable:
         counts = [
             np.bincount(found, minlength=len(one.levels)) for found, one in zip(levels, design.coded, strict=True)
         ]
-        classes = np.zeros(0, dtype=np.int64)
+        by_class = np.zeros(0, dtype=np.int64)
         invalid = [0]
-        if question.classes:
-            y = rows.response(design.response, question.classes).astype(np.int64)
-            classes = np.bincount(y, minlength=len(question.classes))
+        if classes:
+            y = rows.response(design.response, classes).astype(np.int64)
+            by_class = np.bincount(y, minlength=len(classes))
         else:
             bad = ~np.isfinite(evaluate_response(design.response, rows))
             invalid = [int(bad.sum())]
@@ -268,15 +287,51 @@ class SiteTable:
         ends = np.cumsum([0, *(len(term.names) for term in design.terms)])
         invalid += [int(bad[:, ends[i] : ends[i + 1]].any(axis=1).sum()) for i in range(len(design.terms))]
         return Sums(
-            self.rows,
+            self.table.rows,
             int(used.sum()),
             np.array(known, dtype=np.int64),
             np.array(sums, dtype=np.float64),
             [count.astype(np.int64) for count in counts],
-            classes.astype(np.int64),
+            by_class.astype(np.int64),
             np.array(invalid, dtype=np.int64),
             float(used.sum() if design.weights is None else rows.number("the weight", design.weights).sum()),
         )
+
+    def moments(self, design: Design, means: Array, *, diagonal: bool) -> Moments:
+        """Return the moments of the features of a design."""
+        X = self.table.complete(design)[1].matrix_of(design, means)
+        if self.check is not None:
+            self.check(X)
+        return Moments.of(X, diagonal=diagonal)
+
+    def count_at_risk(self, response: Survival, group: Coded | None, times: Array | None) -> RiskCounts:
+        """Count who is at risk."""
+        return count_at_risk(self.table, response, group, times)
+
+    def log_rank(self, response: Survival, group: Coded, strata: tuple[str, ...], rho: float) -> LogRank:
+        """Add up what a log-rank test needs."""
+        return add_log_rank(self.table, response, group, strata, rho)
+
+    def hazards(self, spec: ModelSpec, x: Array, times: Array | None) -> Baselines:
+        """Return baseline hazards at the coefficients of a model."""
+        return find_baselines(self.table.features(spec), x, spec.ties, times)
+
+    def concordance(self, spec: ModelSpec, x: Array) -> Concordance:
+        """Return the concordance of the risks of rows with their times."""
+        return find_concordance(self.table.features(spec), x)
+
+    def score(self, spec: ModelSpec, x: Array, more: Sequence[Array]) -> SiteScores:
+        """Return how good predictions are, at some coefficients and at more of them."""
+        return score_model(self._rows(spec), spec, x, more)
+
+    def calibrate(self, spec: ModelSpec, x: Array, point: Array) -> Information:
+        """Return the sums of a model of the linear predictor."""
+        return information_of(predict(self._rows(spec), spec, x), point)
+
+    def _rows(self, spec: ModelSpec) -> ModelRows:
+        if spec.effects and not self.site:
+            raise ArgumentError("site", "must be the name of the site, for a model with effects of sites")
+        return self.table.features(spec, self.site)
 
 
 def standardize(X: Array, centre: Array, scale: Array) -> Array:

@@ -8,15 +8,9 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.questions import (
-    BaselineQuestion,
-    Baselines,
-    ConcordanceQuestion,
-    LogRankQuestion,
-    RiskQuestion,
-)
+from fpdfp.federation.questions import Baselines
 from fpdfp.formula.evaluation import Rows, codes, evaluate, level_of
-from fpdfp.formula.tree import Expression, Survival, columns_of
+from fpdfp.formula.tree import Coded, Expression, Survival, columns_of
 from fpdfp.losses import Cox
 from fpdfp.losses.cox import Ties
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, Times
@@ -66,33 +60,36 @@ def read_clusters(column: str, rows: Rows) -> Array:
     return np.unique(rows.values(column).numbers, return_inverse=True)[1].astype(np.float64)
 
 
-def answer_times(table: Any, question: RiskQuestion | LogRankQuestion) -> RiskCounts | LogRank:
-    """Count who is at risk, or sum up what a log-rank test needs."""
-    strata = question.strata if isinstance(question, LogRankQuestion) else ()
-    columns = list(dict.fromkeys([*columns_of([question.response, question.group]), *strata]))
-    complete = ~np.any([table.values(name).missing for name in columns], axis=0)
-    if not complete.any():
-        raise ArgumentError("table", "must have rows without missing values in the columns of the question, got none")
-    rows = table.take(complete, columns)
-    times, count = read_times(question.response, rows), 1
-    groups: IntArray = np.zeros(len(rows), dtype=np.int64)
-    if question.group is not None:
-        groups, count = codes(question.group.coded, question.group.levels, rows), len(question.group.levels)
-    if isinstance(question, RiskQuestion):
-        return RiskCounts.of(times, groups, count, times=question.times)
+def count_at_risk(table: Any, response: Survival, group: Coded | None, times: Array | None) -> RiskCounts:
+    """Count who is at risk in each level of a column."""
+    _, own, groups, count = _groups(table, response, group)
+    return RiskCounts.of(own, groups, count, times=times)
+
+
+def add_log_rank(table: Any, response: Survival, group: Coded, strata: tuple[str, ...], rho: float) -> LogRank:
+    """Add up what a log-rank test needs, over strata."""
+    rows, times, groups, count = _groups(table, response, group, strata)
     labels = read_strata(strata, rows)
     sums = [
-        LogRank.of(RiskCounts.of(Times(*(one[own] for one in times)), groups[own], count), question.rho)
+        LogRank.of(RiskCounts.of(Times(*(one[own] for one in times)), groups[own], count), rho)
         for own in (labels == label for label in np.unique(labels))
     ]
     return sum(sums[1:], start=sums[0])
 
 
-def answer_model(rows: Any, question: BaselineQuestion | ConcordanceQuestion) -> Baselines | Concordance:
-    """Return baseline hazards or the concordance of a model; rows are those of the model (``ModelRows``)."""
-    if isinstance(question, ConcordanceQuestion):
-        return find_concordance(rows, question.x)
-    return find_baselines(rows, question.x, question.spec.ties, question.times)
+def _groups(
+    table: Any, response: Survival, group: Coded | None, strata: tuple[str, ...] = ()
+) -> tuple[Any, Times, IntArray, int]:
+    """Return the rows in which nothing is missing, their times and groups, and how many groups there are."""
+    columns = list(dict.fromkeys([*columns_of([response, group]), *strata]))
+    complete = ~np.any([table.values(name).missing for name in columns], axis=0)
+    if not complete.any():
+        raise ArgumentError("table", "must have rows without missing values in the columns of the question, got none")
+    rows = table.take(complete, columns)
+    times = read_times(response, rows)
+    if group is None:
+        return rows, times, np.zeros(len(rows), dtype=np.int64), 1
+    return rows, times, codes(group.coded, group.levels, rows), len(group.levels)
 
 
 def find_concordance(rows: Any, x: Array) -> Concordance:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
+from fpdfp.cohorts.question import Question, question, reveals
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import Compose, LinOp
 from fpdfp.methods._forms import ServerSolves
@@ -16,7 +17,7 @@ from fpdfp.methods.base import Facts, Method, Remembering, Traits, Update
 from fpdfp.precondition import Whitening
 from fpdfp.precondition.agreement import Agreement, Clients
 from fpdfp.precondition.base import full, lower
-from fpdfp.precondition.exchange import FromEveryone, as_sent, whitening_of
+from fpdfp.precondition.exchange import as_sent, whitening_of
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.quadratic.solve import minimise, needs_inner
 from fpdfp.quadratic.statement import Distance, InnerSolve, Work
@@ -179,13 +180,21 @@ class NewtonPDFP(Method):
         return {"hessian": (d * (d + 1) // 2,), "linear": (d,)}
 
 
+@question("newton_start")
 @dataclasses.dataclass(frozen=True)
-class NewtonExchange(FromEveryone):
+class NewtonExchange(Question):
     """Everyone sends the bound of its Hessian and its gradient at zero, once."""
 
-    def gather(self, model: Model, local: LocalLosses) -> NewtonStart:
+    reveals = reveals(uses="curvatures gradients")
+
+    @property
+    def tells_pairs(self) -> bool:
+        """A bound of the Hessian is products of pairs of features."""
+        return True
+
+    def answer(self, local: LocalLosses) -> NewtonStart:
         """Return what clients send."""
-        return NewtonStart(*starting_model(model, local))
+        return NewtonStart(*starting_model(local))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,7 +272,7 @@ class NewtonAlgorithm(ServerSolves, Remembering):
         new = ~memory.known
         if not new.any():
             return memory
-        triangles, slopes = starting_model(self.model, local._replace(clients=local.clients[new]))
+        triangles, slopes = starting_model(local._replace(clients=local.clients[new]))
         hessian, linear = memory.first_hessian.copy(), memory.first_linear.copy()
         hessian[new] = lower(np.stack([whiten(self.whitening, full(one)) for one in triangles]))
         linear[new] = self.factor.adjoint(slopes)
@@ -312,11 +321,11 @@ class NewtonAlgorithm(ServerSolves, Remembering):
         return x.astype(dtype, copy=False), v.astype(dtype, copy=False)
 
 
-def starting_model(model: Model, local: LocalLosses) -> tuple[Array, Array]:
+def starting_model(local: LocalLosses) -> tuple[Array, Array]:
     """Return the bounds of the clients' Hessians and their gradients at zero, as they are sent."""
     bounds = local.curvatures()
     assert bounds is not None
-    slopes = local.gradients(np.zeros(model.shape, dtype=model.dtype))
+    slopes = local.gradients(np.zeros(local.losses.shape, dtype=local.losses.dtype))
     # As they are sent: clients and server must begin with the same.
     return as_sent(lower(bounds)), slopes.astype(np.float64)
 

@@ -6,14 +6,13 @@ import dataclasses
 import math
 from typing import Any, Protocol
 
-from fpdfp._typing import IntArray, Shape
-from fpdfp.compress import Compressor
+from fpdfp.cohorts.question import Question
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost, exchange, partial
 from fpdfp.precondition.base import Preconditioner
 from fpdfp.precondition.coordinates import Fourier
 from fpdfp.precondition.quantized import FEW, QuantizedMoments
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import Model
 from fpdfp.steps import Constants
 
 #: What a user may ask for: coordinates, how to find them, the name of a way, or none.
@@ -21,25 +20,6 @@ Wanted = Preconditioner | QuantizedMoments | exchange.Kind | None
 #: Up to this many features all second moments are sent in float32 where rounds are all that counts, 2 MB from each.
 MOMENTS = 1000
 TOO_COARSE = "clients find their features too ill conditioned for quantized moments"
-
-
-class Exchange(Protocol):
-    """What some clients send once; the server sees sums of it."""
-
-    def draw_clients(self, n_clients: int, seed: int) -> IntArray:
-        """Return who is asked."""
-
-    def count_numbers(self, model: Model) -> int:
-        """Return how many numbers a client works with: so many clients are asked at a time as fit into memory."""
-
-    def gather(self, model: Model, local: LocalLosses) -> Any:
-        """Return what clients send: a named tuple of arrays with a leading client axis."""
-
-    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
-        """Return what each field goes through, and its shape; nothing where fields are sent as they are."""
-
-    def add_up(self, sent: Any, places: IntArray) -> Any:
-        """Return sums over clients of what they sent, given their places among those who are asked."""
 
 
 class Clients(Protocol):
@@ -51,7 +31,7 @@ class Clients(Protocol):
     def describe(self) -> cost.Circumstances:
         """Return what is known of the run before anyone is asked."""
 
-    def add_up(self, question: Exchange) -> tuple[Any, int]:
+    def add_up(self, question: Question) -> tuple[Any, int]:
         """Return sums of what clients send once, and how many of them were asked."""
 
     def constants(self, coordinates: Preconditioner | None) -> Constants:

@@ -11,11 +11,12 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.cohorts.question import Points, Question, question, reveals
 from fpdfp.compress import QSGD, Compressor, Natural
 from fpdfp.precondition.base import Announced, Preconditioner, full, lower
 from fpdfp.precondition.coordinates import Fourier, Scaling, Whitening
 from fpdfp.precondition.quantized import SLOPE_LEVELS, filled
-from fpdfp.problem import LocalLosses, Model
+from fpdfp.problem import LocalLosses
 
 Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
@@ -47,42 +48,30 @@ class Response(NamedTuple):
 Once = Moments | Diagonal | Response
 
 
-class FromEveryone:
-    """An exchange in which all clients send arrays as they are, and the server adds them up."""
-
-    def draw_clients(self, n_clients: int, seed: int) -> IntArray:
-        """Return who is asked: everyone."""
-        return np.arange(n_clients)
-
-    def count_numbers(self, model: Model) -> int:
-        """How many numbers a client works with: a matrix."""
-        return math.prod(model.shape) ** 2
-
-    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
-        """Return nothing: fields are sent as they are."""
-        return {}
-
-    def add_up(self, sent: Any, places: IntArray) -> Any:
-        """Return sums over clients of all fields, in float64."""
-        return type(sent)(*(array.sum(axis=0, dtype=np.float64) for array in sent))
-
-
+@question("exact_moments")
 @dataclasses.dataclass(frozen=True)
-class Exact(FromEveryone):
+class Exact(Question):
     """Everyone sends what a preconditioner of a kind is made of, in full precision."""
 
     kind: Kind
 
+    reveals = reveals(settings="kind", uses="curvatures curvature_diagonals gradients lipschitz")
+
     def __post_init__(self) -> None:
         _checks.choice("kind", self.kind, KINDS)
 
-    def count_numbers(self, model: Model) -> int:
-        """How many numbers a client works with."""
-        return model.shape[-1] ** 2 if self.kind == "moments" else math.prod(model.shape)
+    @property
+    def tells_pairs(self) -> bool:
+        """Whether products of pairs of features are told: not by a diagonal, and not by one column of a convolution."""
+        return self.kind not in ("diagonal", "fourier")
 
-    def gather(self, model: Model, local: LocalLosses) -> Once:
+    def count_numbers(self, shape: Shape) -> int:
+        """How many numbers a client works with."""
+        return shape[-1] ** 2 if self.kind == "moments" else math.prod(shape)
+
+    def answer(self, local: LocalLosses) -> Once:
         """Return what clients send."""
-        return gather(self.kind, model, local)
+        return measure(self.kind, local)
 
 
 class Bounds(NamedTuple):
@@ -91,8 +80,9 @@ class Bounds(NamedTuple):
     powers: Array
 
 
+@question("feature_bounds")
 @dataclasses.dataclass(frozen=True)
-class FeatureBounds(FromEveryone):
+class FeatureBounds(Question):
     """All clients send bounds for each feature: of |∂f_i/∂x_j| or of ∂²f_i/∂x_j².
 
     Their fourth powers are rounded up to powers of two, whose exponents are sent: so bounds grow by less than a fifth.
@@ -100,14 +90,16 @@ class FeatureBounds(FromEveryone):
 
     kind: Literal["slopes", "curvatures"]
 
+    reveals = reveals(settings="kind", uses="slope_bounds curvature_diagonals")
+
     def __post_init__(self) -> None:
         _checks.choice("kind", self.kind, ("slopes", "curvatures"))
 
-    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+    def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
         """Return how the field is sent, and its shape."""
-        return {"powers": (Natural(), model.shape[-1:])}
+        return {"powers": (Natural(), shape[-1:])}
 
-    def gather(self, model: Model, local: LocalLosses) -> Bounds:
+    def answer(self, local: LocalLosses) -> Bounds:
         """Return what clients send."""
         bounds = local.slope_bounds() if self.kind == "slopes" else local.curvature_diagonals()
         if bounds is None:
@@ -136,8 +128,9 @@ class Summed(NamedTuple):
     error: Array
 
 
+@question("slopes")
 @dataclasses.dataclass(frozen=True)
-class Slopes(FromEveryone):
+class Slopes(Question):
     """Everyone sends its gradient at a point in few levels, so that the server can guess which features matter.
 
     ``x`` is the point, None for zero. ``mask`` has a one for each feature that is asked for, None for all of them.
@@ -147,35 +140,43 @@ class Slopes(FromEveryone):
     levels: int = SLOPE_LEVELS
     mask: Announced | None = None
 
+    reveals = reveals(points="x", settings="levels mask", uses="gradients")
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=MOST_LEVELS))
 
-    def count_numbers(self, model: Model) -> int:
-        """How many numbers a client works with."""
-        return math.prod(model.shape)
+    def points_at(self, shape: Shape) -> Points:
+        """Return the point."""
+        x = np.zeros(shape) if self.x is None else self.x.array
+        if x.shape != shape:
+            raise ValueError(f"x must have shape {shape}, got {x.shape}")
+        return Points(x[None], np.array([-1]))
 
-    def _features(self, model: Model) -> IntArray | None:
+    def count_numbers(self, shape: Shape) -> int:
+        """How many numbers a client works with."""
+        return math.prod(shape)
+
+    def _features(self, shape: Shape) -> IntArray | None:
         """Return the features that are asked for, None for all."""
         if self.mask is None:
             return None
-        mask, count = self.mask.array, model.shape[-1]
+        mask, count = self.mask.array, shape[-1]
         if mask.shape != (count,) or not ((mask == 0) | (mask == 1)).all() or not mask.any():
             raise ValueError(f"mask must have a zero or a one for each of {count} features, and a one at least")
         return np.flatnonzero(mask)
 
-    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+    def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
         """Return how the field is sent, and its shape."""
-        features = self._features(model)
-        shape = model.shape if features is None else (*model.shape[:-1], len(features))
-        return {"slope": (QSGD(self.levels, block=None, norm="max"), shape)}
+        features = self._features(shape)
+        sent = shape if features is None else (*shape[:-1], len(features))
+        return {"slope": (QSGD(self.levels, block=None, norm="max"), sent)}
 
-    def gather(self, model: Model, local: LocalLosses) -> Gradient:
+    def answer(self, local: LocalLosses) -> Gradient:
         """Return what clients send."""
-        x = np.zeros(model.shape) if self.x is None else self.x.array
-        if x.shape != model.shape:
-            raise ValueError(f"x must have shape {model.shape}, got {x.shape}")
-        slope = to_host(local.gradients(model.xp.asarray(x, dtype=model.dtype)))
-        features = self._features(model)
+        losses = local.losses
+        x = self.points_at(losses.shape).x[0]
+        slope = to_host(local.gradients(losses.xp.asarray(x, dtype=losses.dtype)))
+        features = self._features(losses.shape)
         if features is not None:
             slope = slope[..., features]
         return Gradient(np.clip(slope, -1e17, 1e17).astype(np.float32))
@@ -194,12 +195,13 @@ def divide(sums: Once, count: int) -> Once:
     return kind(*(part / count for part in sums))
 
 
-def gather(kind: Kind, model: Model, local: LocalLosses) -> Once:
+def measure(kind: Kind, local: LocalLosses) -> Once:
     """Return what each of some clients sends for a preconditioner of this kind."""
+    losses = local.losses
     if kind == "fourier":
         # For quadratic losses the difference is the Hessian's column, for others an estimate of it.
-        impulse = model.xp.zeros(model.shape, dtype=model.dtype)
-        impulse[tuple(n // 2 for n in model.shape)] = 1.0
+        impulse = losses.xp.zeros(losses.shape, dtype=losses.dtype)
+        impulse[tuple(n // 2 for n in losses.shape)] = 1.0
         responses = local.gradients(impulse) - local.gradients(np.zeros_like(impulse))
         return Response(responses.astype(np.float32), local.lipschitz()[:, None])
     bounds = local.curvature_diagonals() if kind == "diagonal" else local.curvatures()

@@ -11,13 +11,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.cohorts.question import Question, question, reveals
 from fpdfp.compress import QSGD, Compressor
 from fpdfp.precondition import cost
 from fpdfp.precondition.base import Preconditioner
@@ -45,8 +46,9 @@ class Sent(NamedTuple):
     slope: Array
 
 
+@question("sketch")
 @dataclasses.dataclass(frozen=True)
-class Sketch:
+class Sketch(Question):
     """A few clients send the products of their second moments with public random directions.
 
     Parameters
@@ -57,6 +59,8 @@ class Sketch:
 
     clients: int
 
+    reveals = reveals(settings="clients", uses="curvature_products gradients")
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", _checks.integer("clients", self.clients, at_least=1))
 
@@ -64,26 +68,28 @@ class Sketch:
         """Return who is asked."""
         return choose_clients(seed, 0, n_clients, min(self.clients, n_clients), Purpose.ONCE_CLIENTS)
 
-    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+    @property
+    def tells_pairs(self) -> bool:
+        """Products of second moments with directions are products of pairs of features."""
+        return True
+
+    def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
         """Return what each field goes through, and its shape."""
         quantizer = QSGD(LEVELS, block=None, norm="max")
-        return {"sketch": (quantizer, (RANK, model.shape[-1])), "slope": (quantizer, model.shape)}
+        return {"sketch": (quantizer, (RANK, shape[-1])), "slope": (quantizer, shape)}
 
-    def count_numbers(self, model: Model) -> int:
+    def count_numbers(self, shape: Shape) -> int:
         """How many numbers a client works with."""
-        return RANK * model.shape[-1] + math.prod(model.shape)
+        return RANK * shape[-1] + math.prod(shape)
 
-    def gather(self, model: Model, local: LocalLosses) -> Sent:
+    def answer(self, local: LocalLosses) -> Sent:
         """Return what each of some clients sends."""
-        sketch = local.curvature_products(directions(model.shape[-1]))
+        losses = local.losses
+        sketch = local.curvature_products(directions(losses.shape[-1]))
         if sketch is None:
             raise ValueError(NO_BOUNDS)
-        slope = to_host(local.gradients(model.xp.zeros(model.shape, dtype=model.dtype)))
+        slope = to_host(local.gradients(losses.xp.zeros(losses.shape, dtype=losses.dtype)))
         return Sent(*(np.clip(field, -1e17, 1e17).astype(np.float32) for field in (sketch, slope)))
-
-    def add_up(self, sent: Any, places: IntArray) -> Sent:
-        """Return sums over clients of what they sent."""
-        return Sent(*(field.sum(axis=0, dtype=np.float64) for field in sent))
 
 
 class PartialMoments:

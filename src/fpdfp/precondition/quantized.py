@@ -11,6 +11,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.cohorts.question import Question, question, reveals
 from fpdfp.compress import QSGD, Compressor, Full, Natural
 from fpdfp.precondition.base import Preconditioner, full, lower
 from fpdfp.precondition.coordinates import Scaling, Whitening
@@ -92,8 +93,9 @@ class Choice(NamedTuple):
     reason: str
 
 
+@question("quantized_moments")
 @dataclasses.dataclass(frozen=True)
-class QuantizedMoments:
+class QuantizedMoments(Question):
     """A bound of the Hessian from second moments that some clients send once, a few bits for a number.
 
     Each of m clients, drawn at random, sends the triangle of its bound relative to powers of two above its diagonal,
@@ -127,6 +129,8 @@ class QuantizedMoments:
     clients: int | None = None
     accuracy: float = ACCURACY
 
+    reveals = reveals(settings="levels clients accuracy", uses="curvature_diagonals curvatures gradients")
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=0, at_most=2**20))
         if self.clients is not None:
@@ -140,23 +144,28 @@ class QuantizedMoments:
         """Who of so many clients sends something."""
         return choose_clients(seed, 0, n_clients, self.count(n_clients), Purpose.ONCE_CLIENTS)
 
-    def messages(self, model: Model) -> dict[str, tuple[Compressor, Shape]]:
+    @property
+    def tells_pairs(self) -> bool:
+        """Whether products of pairs of features are told: not by the diagonal alone."""
+        return bool(self.levels)
+
+    def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
         """What each field of a message goes through, and its shape."""
-        d = model.shape[-1]
+        d = shape[-1]
         sizes: dict[str, tuple[Compressor, Shape]] = {"sizes": (Natural(), (d,))}
         if not self.levels:
             return sizes
         return sizes | {
             "triangle": (QSGD(self.levels, block=None, norm="max"), (d * (d + 1) // 2,)),
-            "slope": (QSGD(SLOPE_LEVELS, block=None, norm="max"), model.shape),
+            "slope": (QSGD(SLOPE_LEVELS, block=None, norm="max"), shape),
             "rounds": (Full(), (1,)),
         }
 
-    def count_numbers(self, model: Model) -> int:
+    def count_numbers(self, shape: Shape) -> int:
         """How many numbers a client works with."""
-        return model.shape[-1] ** 2 if self.levels else model.shape[-1]
+        return shape[-1] ** 2 if self.levels else shape[-1]
 
-    def gather(self, model: Model, local: LocalLosses) -> Sent | Sizes:
+    def answer(self, local: LocalLosses) -> Sent | Sizes:
         """Return what each of some clients sends."""
         diagonals = local.curvature_diagonals()
         if diagonals is None:
@@ -165,7 +174,8 @@ class QuantizedMoments:
         if not self.levels:
             return Sizes(sizes.astype(np.float32))
         triangles = np.empty((len(sizes), sizes.shape[1] * (sizes.shape[1] + 1) // 2), dtype=np.float32)
-        slope = to_host(local.gradients(model.xp.zeros(model.shape, dtype=model.dtype)))
+        losses = local.losses
+        slope = to_host(local.gradients(losses.xp.zeros(losses.shape, dtype=losses.dtype)))
         rounds = np.empty((len(sizes), 1), dtype=np.float32)
         for row, own in enumerate(sizes):
             bounds = local._replace(clients=local.clients[row : row + 1]).curvatures()

@@ -35,15 +35,15 @@ def constructor_hints(kind: type) -> dict[str, Any]:
     return {name: hints[name] for name in names}
 
 
-def fit(value: Any, hint: Any, name: str) -> Any:
+def validate(value: Any, hint: Any, name: str) -> Any:
     """Return a value that is what an annotation says; lists stand for tuples. Raise MessageError for any other.
 
     Numbers must be finite, but for those in arrays whose annotation is ``np.ndarray`` alone. A dictionary stands for a
     dataclass.
 
-    >>> fit([1, 2], tuple[int, ...], "shape")
+    >>> validate([1, 2], tuple[int, ...], "shape")
     (1, 2)
-    >>> fit("1", int | None, "rows")
+    >>> validate("1", int | None, "rows")
     Traceback (most recent call last):
       ...
     fpdfp.errors.MessageError: rows: must be int or None, got str

@@ -1,0 +1,280 @@
+"""Questions: everything that a site can be asked.
+
+A question is a frozen dataclass in the file of the capability that needs it::
+
+    @question("information")                          # its name on the wire and in a site's policy
+    @dataclass(frozen=True)
+    class Information(Question):
+        x: Array
+        robust: bool = False
+
+        reveals = reveals(points="x", settings="robust", uses="sums_at")
+
+        def answer(self, local: LocalLosses) -> InformationSums: ...
+
+A site's guard reads ``reveals`` before anything is computed. ``answer`` receives the data behind an :class:`Offer`,
+which has the operations that the declaration names and no others. In one process the data are the caller's own, and
+``answer`` receives them as they are.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.cohorts.validation import constructor_hints
+from fpdfp.compress import Compressor
+from fpdfp.compress.base import DTYPES
+from fpdfp.errors import MessageError, Refusal
+from fpdfp.folds import Folds
+
+#: What may be known of losses without their rows: every question may read it.
+PUBLIC = frozenset({
+    "shape", "dtype", "xp", "device", "n_clients", "sizes", "family", "form", "nearly_convolution", "smooth",
+    "supports_batches", "can_restrict", "has_duals", "is_convex", "least_convexity", "constants", "ridge_of_x",
+    "feature_digests", "concurrent",
+})  # fmt: skip
+#: The operation that hands over the rows themselves, for questions that no other operation serves.
+ROWS = "rows"
+#: The names of what requests are about, and of what replies say beside answers.
+RESERVED = frozenset({"key", "job", "features", "mask", "place", "clients", "needs"})
+#: The modules that define questions; a site knows the questions of these alone.
+HOMES = (
+    "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
+    "engines.local_models", "engines.informations", "engines.overdispersions", "engines.evaluations",
+    "engines.dual_sums", "engines.held_scores", "engines.losses", "engines.rounds", "federation.questions",
+)  # fmt: skip
+
+
+class Reveals(NamedTuple):
+    """What a question declares for the guard.
+
+    Attributes
+    ----------
+    of
+        What is asked: the losses of a model, a site's table, or a client's part in a run.
+    points, weights, designs, settings
+        Its fields: points at which losses are evaluated; weights of rows or clients; designs and models, which name
+        columns; and all others. Every field is in exactly one of these.
+    uses
+        The operations of the data that ``answer`` may call, beside those that are public.
+    """
+
+    of: Literal["losses", "table", "run"]
+    points: tuple[str, ...]
+    weights: tuple[str, ...]
+    designs: tuple[str, ...]
+    settings: tuple[str, ...]
+    uses: frozenset[str]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All fields that are declared."""
+        return (*self.points, *self.weights, *self.designs, *self.settings)
+
+
+def reveals(
+    of: Literal["losses", "table", "run"] = "losses",
+    *,
+    points: str = "",
+    weights: str = "",
+    designs: str = "",
+    settings: str = "",
+    uses: str = "",
+) -> Reveals:
+    """Return a declaration; each argument holds names, separated by spaces.
+
+    >>> reveals(points="x", uses="values gradients").points
+    ('x',)
+    """
+    groups = [tuple(one.split()) for one in (points, weights, designs, settings)]
+    return Reveals(of, groups[0], groups[1], groups[2], groups[3], frozenset(uses.split()))
+
+
+class Points(NamedTuple):
+    """The points that a question is about.
+
+    Attributes
+    ----------
+    x
+        The points, one a row, each with the shape of the losses.
+    held, folds
+        The fold of rows that is left out at each point, −1 for none, and how folds are drawn; None for no folds.
+    """
+
+    x: Array
+    held: IntArray
+    folds: Folds | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """What most questions are answered with: arrays with a leading client axis, or messages and the bits of each.
+
+    Attributes
+    ----------
+    fields, arrays
+        The names of fields, and an array for each, where these are sent as they are.
+    frames, bits
+        The encoded messages of the clients in each field, and the bits of each message, by field and client.
+    """
+
+    fields: list[str] = dataclasses.field(default_factory=list)
+    arrays: list[Array] = dataclasses.field(default_factory=list)
+    frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
+    bits: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        if any(array.dtype not in DTYPES and array.dtype != np.uint8 for array in self.arrays):
+            raise MessageError("arrays must hold float32, float64 or bytes")
+
+
+class Question(abc.ABC):
+    """Something that sites are asked.
+
+    A subclass without ``reveals`` cannot be registered, and a question that is not registered cannot be sent.
+
+    Attributes
+    ----------
+    name
+        Under which the question is registered.
+    reveals
+        What it declares for the guard.
+    answers
+        The dataclass that an answer arrives as, its fields checked by their types.
+    """
+
+    name: ClassVar[str]
+    reveals: ClassVar[Reveals]
+    answers: ClassVar[type] = Columns
+
+    @abc.abstractmethod
+    def answer(self, data: Any) -> Any:
+        """Return what the clients of a site answer.
+
+        A named tuple of arrays with a leading client axis is sent as :class:`Columns`.
+        """
+
+    @property
+    def tells_pairs(self) -> bool:
+        """Whether the answer tells products of pairs of features, as second moments and Hessians do."""
+        return False
+
+    def check(self, answer: Any) -> None:  # noqa: B027 - most have nothing more to check
+        """Raise MessageError for an answer that cannot be one to this question, beyond the types of its fields."""
+
+    def points_at(self, shape: Shape) -> Points | None:
+        """Return the points at which losses of a shape are evaluated; None for a question without points."""
+        found = [getattr(self, field) for field in self.reveals.points if self.reveals.of == "losses"]
+        given = [one for one in found if one is not None]
+        if not given:
+            return None
+        if any(one.shape != shape for one in given):
+            raise MessageError(f"a question must be about points of shape {shape}")
+        return Points(np.stack(given), np.full(len(given), -1))
+
+    def draw_clients(self, n_clients: int, seed: int) -> IntArray:
+        """Return who is asked: by default all clients."""
+        return np.arange(n_clients)
+
+    def count_numbers(self, shape: Shape) -> int:
+        """Return how many numbers a client works with: so many clients are asked at a time as fit into memory."""
+        return int(np.prod(shape)) ** 2
+
+    def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
+        """Return what each field of an answer goes through, and its shape; nothing where fields are sent as they are.
+
+        ``shape`` is that of the losses.
+        """
+        return {}
+
+    def add_up(self, sent: Any, places: IntArray) -> Any:
+        """Return sums over clients of what they sent, by default in float64, given their places among those asked."""
+        return type(sent)(*(array.sum(axis=0, dtype=np.float64) for array in sent))
+
+
+Kind = TypeVar("Kind", bound=type[Question])
+_REGISTERED: dict[str, type[Question]] = {}
+
+
+def question(name: str) -> Callable[[Kind], Kind]:
+    """Register a frozen dataclass as a question under a name; refuse one that does not declare each of its fields."""
+
+    def register(kind: Kind) -> Kind:
+        parameters = getattr(kind, "__dataclass_params__", None)
+        if not issubclass(kind, Question) or parameters is None or not parameters.frozen:
+            raise TypeError(f"{kind.__name__} must be a frozen dataclass derived from Question")
+        if not isinstance(kind.__dict__.get("reveals"), Reveals):
+            raise TypeError(f"{kind.__name__} must declare what it reveals")
+        declared, fields = kind.reveals.fields, tuple(constructor_hints(kind))
+        if sorted(declared) != sorted(fields):
+            raise TypeError(f"{kind.__name__} must declare each of its fields once: {sorted(fields)}, got {declared}")
+        if name in RESERVED or not name.isidentifier():
+            raise TypeError(f"{name!r} cannot be the name of a question")
+        if _REGISTERED.get(name, kind).__qualname__ != kind.__qualname__:
+            raise TypeError(f"there are two questions of the name {name!r}")
+        kind.name = name
+        _REGISTERED[name] = kind
+        return kind
+
+    return register
+
+
+@functools.cache
+def questions() -> Mapping[str, type[Question]]:
+    """Return all questions of the package by their names."""
+    for home in HOMES:
+        importlib.import_module(f"fpdfp.{home}")
+    package = {name: kind for name, kind in _REGISTERED.items() if kind.__module__.removeprefix("fpdfp.") in HOMES}
+    return dict(sorted(package.items()))
+
+
+class Offer:
+    """Data as a question's ``answer`` receives them: with the operations that it declares, and no others.
+
+    ``isinstance`` sees the class of the data. A guard may derive from it, and look at the arguments of an operation.
+
+    >>> import fpdfp, numpy as np
+    >>> losses = fpdfp.losses.LeastSquares(np.eye(2), [1.0, 2.0])
+    >>> offer = Offer(losses, frozenset({"values"}))
+    >>> offer.values(np.zeros(2), np.array([0]))
+    array([1.25])
+    >>> offer.gradients
+    Traceback (most recent call last):
+      ...
+    fpdfp.errors.Refusal: a question uses 'gradients', which it does not declare
+    """
+
+    __slots__ = ("__data", "__uses")
+
+    def __init__(self, data: Any, uses: frozenset[str]) -> None:
+        self.__data, self.__uses = data, uses
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self.__data.__class__
+
+    def __repr__(self) -> str:
+        return f"the data of a site, for {', '.join(sorted(self.__uses)) or 'nothing'}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in PUBLIC and name not in self.__uses:
+            raise Refusal(f"a question uses {name!r}, which it does not declare")
+        if name == ROWS:
+            return self.__data
+        found = getattr(self.__data, name)
+        if name == "restrict":  # losses of fewer features are behind the same door
+            return lambda *given: Offer(found(*given), self.__uses)
+        return found
+
+
+def rows_of(data: Any) -> Any:
+    """Return the data themselves, for a question that declares that it uses ``rows``."""
+    return data.rows if type(data) is not data.__class__ else data
