@@ -97,8 +97,9 @@ def read(answered: Answered, tree: Any) -> list[Any]:
         elif isinstance(ask, Update):
             assert site.job is not None
             shapes = site.job.algorithm.reply_shapes()
-            done = decode_update(given, ask.clients, shapes, site.job.compressors, losses.dtype, "cpu", None)
-            if done.shapes != list(shapes.values()) or len(done.arrays[0]) != len(ask.clients):
+            clients = np.arange(rows) if ask.clients is None else ask.clients
+            done = decode_update(given, clients, shapes, site.job.compressors, losses.dtype, "cpu", None)
+            if done.shapes != list(shapes.values()) or len(done.arrays[0]) != len(clients):
                 raise AssertionError("its arrays have other shapes")
             found += [*done.arrays, np.array(done.work)]
         elif part == "memory":

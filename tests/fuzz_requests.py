@@ -178,7 +178,7 @@ def corpus() -> list[Recorded]:
             found.append(Recorded(f"{where}, {name}", snapshot(site), tree))
             site.handle(spec.load(copy.deepcopy(tree)))
             if "update" in tree and name == "automatic":
-                stamps = {part: tree["update"][part] for part in ("clients", "versions", "digests")}
+                stamps = {part: tree["update"][part] for part in ("versions", "digests")}
                 found.append(Recorded(f"{where}, memory", snapshot(site), {"key": tree["key"], "memory": stamps}))
     found += factors(all_problems["graph"])
     return found

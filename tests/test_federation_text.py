@@ -215,7 +215,7 @@ class TestAnalyst:
         words = [{**reply, name: value} for name in ("error", "refused", "seen")]
         for made in [*self.places(reply, value), *words]:
             with contextlib.suppress(UnicodeEncodeError):  # half a letter cannot even be sent
-                found = asking._open(pack(made), "r", 1, "north")
+                found = asking._open(pack(made), {"run": "r", "sequence": 1, "site": "north"}, "north")
                 assert isinstance(found, MessageError | RefusalError)
                 assert is_harmless(str(found))
 

@@ -445,7 +445,7 @@ class TestForgingHub:
             if name == "south" and len(kept) == 6:
                 done.append(name)
                 if what == "flipped":
-                    body = body[:40] + bytes([body[40] ^ 1]) + body[41:]
+                    body = changed(body, len(body) // 2)
                 body = {"flipped": body, "swapped": bodies["north"][-1], "older": kept[-2]}[what]
             real(hub, peer, message._replace(body=body))
 

@@ -136,7 +136,8 @@ def test_every_byte_of_a_message_is_shown(tmp_path: Path) -> None:
     assert "which stand for float64 of shape (4,): [" in text
     assert text.count("reply/update/frames/") == 1
     assert "  reply/update/bits: int64 of shape (1, 1): [[" in text
-    assert shown[at + 1].endswith("  " + "".join(chr(byte) if 32 <= byte < 127 else "." for byte in parcel[:16]))
+    assert shown[at + 1].endswith("  " + "".join(chr(one) if 32 <= one < 127 else "." for one in parcel[:16]))
+    assert open_envelope(parcel).run in "".join(line[59:] for line in shown[at + 1 :])
 
 
 def test_texts_and_numbers_are_shown() -> None:

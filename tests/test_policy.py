@@ -144,7 +144,7 @@ class TestDesk:
     def test_memory_is_not_told(self, tmp_path: Path) -> None:
         none = np.zeros(0, dtype=np.int64)
         with pytest.raises(Refusal, match="'memory'"):
-            ask(make_desk(*rows(), tmp_path), Request((Memory(none, none, []),)))
+            ask(make_desk(*rows(), tmp_path), Request((Memory(none, [], clients=none),)))
 
     def test_what_goes_wrong_says_nothing_of_the_data(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         desk = make_desk(*rows(), tmp_path)

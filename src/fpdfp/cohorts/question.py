@@ -44,7 +44,7 @@ PUBLIC = frozenset({
 #: The operation that hands over the rows themselves, for questions that no other operation serves.
 ROWS = "rows"
 #: The names of what requests are about, and of what replies say beside answers.
-RESERVED = frozenset({"key", "job", "features", "mask", "place", "clients", "needs"})
+RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clients", "needs"})
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",

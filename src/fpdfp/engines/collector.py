@@ -157,7 +157,7 @@ class Collector:
         replies cannot be used beside the others.
         """
         updates = [request.find(Update) for request in asked.values()]
-        count = sum(len(update.clients) for update in updates if update is not None)
+        count = sum(len(update.digests) for update in updates if update is not None)
         needed = min(self.min_clients, count)
         good: dict[int, Decoded] = {}
         started, wait = time.monotonic(), self.deadline

@@ -180,7 +180,7 @@ class RemoteRun(Run):
     def _ask_everyone(self, request: Callable[[dict[str, Any]], Request], check: Check) -> list[Reply]:
         """Ask all clients something, with the stamps of what they remember."""
         session = self.engine.session
-        asked = {site: request(session.stamp(self.memory, own)) for site, own in enumerate(self.engine.numbers)}
+        asked = {site: request(session.stamp(self.memory, site, own)) for site, own in enumerate(self.engine.numbers)}
         replies = self.collector.collect_all(asked, session, check)
         return [replies[site] for site in asked]
 

@@ -28,6 +28,8 @@ class Address:
         The key of a run; and the run itself, for a site that was not told it yet.
     features, mask
         The digest of the features that the losses are functions of, empty for all; these, for a site that was not told.
+    epoch
+        Since which start of the server the rounds of the run count.
     place, clients
         The site's place in the federation, and the numbers of the clients that are asked, in ascending order: all
         without weights where there is none.
@@ -37,6 +39,7 @@ class Address:
     job: Job | None = None
     features: bytes = b""
     mask: Announced | None = None
+    epoch: str = ""
     place: Place | None = None
     clients: IntArray | None = None
 

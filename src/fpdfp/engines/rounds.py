@@ -24,16 +24,16 @@ class Lacking(NamedTuple):
 class Participation(Protocol):
     """A site's part in a run, as questions see it."""
 
-    def find(self, numbers: IntArray) -> IntArray:
-        """Return the places here of clients that the server names by their numbers."""
+    def find(self, numbers: IntArray | None) -> IntArray:
+        """Return the places here of clients that the server names by their numbers; None for all."""
 
-    def find_all(self, numbers: IntArray) -> IntArray:
+    def find_all(self, numbers: IntArray | None) -> IntArray:
         """Return the places of all clients, if it is them who are named."""
 
     def agree(self, ask: Stamped, own: IntArray, *, forget: bool = True) -> bool:
         """Compare what clients remember with the server's stamps; False where a copy is needed."""
 
-    def receive(self, message: Message) -> Any:
+    def receive(self, message: Message, k: int) -> Any:
         """Return the server's message, None if what its differences refer to is not here."""
 
     def work(self, own: IntArray, message: Any, k: int) -> WorkDone:
@@ -50,17 +50,30 @@ class Participation(Protocol):
 class Stamped(Question):
     """What is asked of clients that remember something: with the stamps of what the server thinks they do.
 
-    ``copies`` are for those that disagree.
+    Attributes
+    ----------
+    versions, digests
+        The stamps: how many messages of each client have been confirmed, one number where it is the same for all.
+    clients
+        The numbers of those who are asked, None for all of the site.
+    copies
+        What they should remember, for those that disagree.
     """
 
-    clients: IntArray
-    versions: IntArray
+    versions: IntArray | int
     digests: list[bytes]
+    clients: IntArray | None = dataclasses.field(default=None, kw_only=True)
     copies: dict[str, dict[str, Array]] = dataclasses.field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.versions.shape != self.clients.shape or len(self.digests) != len(self.clients):
+        count = len(self.digests) if self.clients is None else len(self.clients)
+        shapes = {(count,)} if isinstance(self.versions, int) else {(count,), self.versions.shape}
+        if shapes != {(len(self.digests),)} or (self.clients is not None and self.clients.shape != (count,)):
             raise MessageError("versions and digests must be those of the clients that are asked")
+
+    def version_of(self, place: int) -> int:
+        """Return the version of one of the clients that are asked."""
+        return self.versions if isinstance(self.versions, int) else int(self.versions[place])
 
     @abc.abstractmethod
     def answer(self, data: Participation) -> Any:
@@ -69,32 +82,22 @@ class Stamped(Question):
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """The server's message: whole, or as the differences that lead to it.
+    """The server's message of a round: whole, or as the differences that lead to it.
 
     Attributes
     ----------
-    fields
-        The names of its arrays.
-    epoch
-        Since which start of the server positions count.
-    to
-        The position of the message.
     whole
         The encoded arrays.
-    start, steps
-        The position that differences begin at, and the encoded differences of each step.
+    steps
+        The encoded differences of each step; the last one leads to this round's message.
     zero
-        Whether position 0 is all zeros, which every site knows.
+        Whether the first difference is one to zeros, which every site knows.
     """
 
     #: Written as its fields alone, since the type of a question's field says what it is.
     is_part = True
 
-    fields: list[str]
-    epoch: str
-    to: int
     whole: list[bytes] | None = None
-    start: int | None = None
     steps: list[list[bytes]] = dataclasses.field(default_factory=list)
     zero: bool = False
 
@@ -139,7 +142,7 @@ class Update(Stamped):
     def answer(self, data: Participation) -> WorkDone | Lacking:
         """Return the clients' messages."""
         own = data.find(self.clients)
-        agreed, message = data.agree(self, own), data.receive(self.message)
+        agreed, message = data.agree(self, own), data.receive(self.message, self.round)
         if not agreed or message is None:
             return Lacking(("memory",) * (not agreed) + ("model",) * (message is None))
         return data.work(own, message, self.round)

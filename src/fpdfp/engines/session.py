@@ -146,6 +146,7 @@ class Session:
         if request.needs_job:
             key = self._keys[site]
             told |= {"key": key, "job": None if self._told.get(site) == key else self._jobs[site]}
+            told |= {"epoch": self._epoch if request.find(Update) is not None else ""}
         return request.concerning(**told)
 
     def note_answer(self, site: int, request: Request) -> None:
@@ -177,20 +178,24 @@ class Session:
         if needs & {"memory", "job"}:
             for one in (changed.get(one.name, one) for one in request.questions):
                 if isinstance(one, Stamped):
-                    changed[one.name] = dataclasses.replace(one, copies=self._copies(one.clients))
+                    changed[one.name] = dataclasses.replace(one, copies=self._copies(site, one))
         return request.replace(*changed.values()) if changed else request
 
-    def _copies(self, clients: IntArray) -> dict[str, dict[str, Array]]:
+    def _copies(self, site: int, asked: Stamped) -> dict[str, dict[str, Array]]:
         """Return what clients should remember: all of it where the server may know, else what they have sent."""
+        clients = self._jobs[site].place.numbers if asked.clients is None else asked.clients
         names = [name for name in self._memory._fields if name != "version" and (self._trusted or name in self._shared)]
         return {str(i): {name: getattr(self._memory, name)[i, ...] for name in names} for i in map(int, clients)}
 
-    def stamp(self, memory: Any, clients: IntArray) -> dict[str, Any]:
-        """Return what a request to clients says of their memory, which may be sent to them if they disagree."""
+    def stamp(self, memory: Any, site: int, clients: IntArray) -> dict[str, Any]:
+        """Return what a request to clients of a site says of their memory, which they may be sent if they disagree."""
         self._memory = memory
         shared = [getattr(memory, name) for name in self._shared]
         digests = [digest(copy[client] for copy in shared) for client in clients]
-        return {"clients": clients, "versions": memory.version[clients], "digests": digests}
+        versions = memory.version[clients]
+        same = int(versions[0]) if (versions == versions[0]).all() else versions
+        everyone = len(clients) == len(self._jobs[site].place.numbers)
+        return {"clients": None if everyone else clients, "versions": same, "digests": digests}
 
     def updates(self, ask: Ask) -> dict[int, Update]:
         """Return what each site of a round is asked."""
@@ -200,7 +205,7 @@ class Session:
             clients = among(ask.clients, job.place.numbers)
             if len(clients):
                 message = self._message(site, ask)
-                parts[site] = Update(round=ask.round, message=message, **self.stamp(ask.memory, clients))
+                parts[site] = Update(round=ask.round, message=message, **self.stamp(ask.memory, site, clients))
         return parts
 
     def keep_step(self, ask: Ask) -> None:
@@ -210,7 +215,6 @@ class Session:
 
     def _message(self, site: int, ask: Ask) -> Message:
         """Return the server's message to a site: the differences that it lacks, or all of it if that is shorter."""
-        head: dict[str, Any] = {"fields": list(ask.message._fields), "to": ask.round + 1, "epoch": self._epoch}
         position = self._positions.get(site)
         self._positions[site] = ask.round + 1
         if ask.step is not None and position is not None and position <= ask.round:
@@ -218,11 +222,11 @@ class Session:
             length = sum(len(frame) for step in steps.values() for frame in step)
             if len(steps) == ask.round + 1 - position and length <= sum(array.nbytes for array in ask.message):
                 lacking = [steps[k] for k in sorted(steps)]
-                return Message(**head, zero=position == 0, start=position, steps=lacking)
+                return Message(steps=lacking, zero=position == 0)
         if self._whole is None or self._whole[0] is not ask.message:
             frames = [FULL.encode(FULL.quantize(array[None], NO_DRAWS, 0))[0] for array in ask.message]
             self._whole = ask.message, frames
-        return Message(**head, whole=self._whole[1])
+        return Message(whole=self._whole[1])
 
 
 def among(clients: IntArray, numbers: IntArray) -> IntArray:

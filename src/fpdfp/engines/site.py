@@ -90,6 +90,8 @@ class Site:
         self.layout: Layout = {}
         self.ledgers: list[ClientLedger] = []
         self.seen: Seen | None = None
+        #: Since which start of the server the rounds of the request that is being answered count.
+        self.epoch = ""
         #: The point that the server has asked about last, which questions about dual points refer to by its digest.
         self.point: Array | None = None
         #: The largest norm of an array in the reply to the last round.
@@ -112,7 +114,7 @@ class Site:
             return Reply(["job"]).write()
         if asked.needs_job and self._job.algorithm.model.shape != self.losses.shape:
             raise MessageError("features must be those that the job is about")
-        place = about.place
+        place, self.epoch = about.place, about.epoch
         if place is not None:
             self._check_place(place)
         own = self._all if place is None or about.clients is None else self.find(about.clients, place)
@@ -230,8 +232,10 @@ class Site:
 
     # A site's part in a run, as its questions see it.
 
-    def find(self, numbers: IntArray, place: Place | None = None) -> IntArray:
-        """Return the places here of clients that the server names by their numbers."""
+    def find(self, numbers: IntArray | None, place: Place | None = None) -> IntArray:
+        """Return the places here of clients that the server names by their numbers; None for all."""
+        if numbers is None:
+            return self._all
         known = (place or self._job.place).numbers
         if numbers.ndim != 1 or not len(numbers):
             raise MessageError("clients must be numbers of clients, at least one")
@@ -241,7 +245,7 @@ class Site:
             raise MessageError("the server must ask for clients of this site, in the order of their numbers")
         return places
 
-    def find_all(self, numbers: IntArray) -> IntArray:
+    def find_all(self, numbers: IntArray | None) -> IntArray:
         """Return the places of all clients, if it is them who are named."""
         own = self.find(numbers)
         if len(own) != self.losses.n_clients:
@@ -255,8 +259,11 @@ class Site:
         with something else, and be confirmed later.
         """
         agreed = True
-        for i, version, known in zip(own, ask.versions, ask.digests, strict=True):
-            stamp, copy = Stamp(int(version), known), ask.copies.get(str(self._job.place.numbers[i]))
+        if len(own) != len(ask.digests):
+            raise MessageError(f"this site has {self.losses.n_clients} clients, the server counts {len(ask.digests)}")
+        for place, (i, known) in enumerate(zip(own, ask.digests, strict=True)):
+            stamp = Stamp(ask.version_of(place), known)
+            copy = ask.copies.get(str(self._job.place.numbers[i]))
             if self.ledgers[i].agrees(stamp, forget=forget):
                 continue
             if copy is None:
@@ -338,25 +345,23 @@ class Site:
         # Some of it may be on the processor where the rest is on a GPU.
         return type(memories[0])(*(namespace(parts[0]).concatenate(parts) for parts in zip(*memories, strict=True)))
 
-    def receive(self, sent: Message) -> Any:
-        """Return the server's message, None if what its differences refer to is not here."""
-        downlink, layout = self.downlink, self.layout
-        if sent.fields != list(layout):
-            raise MessageError(f"a message must have the fields {list(layout)}")
+    def receive(self, sent: Message, k: int) -> Any:
+        """Return the server's message of round k, None if what its differences refer to is not here."""
+        downlink, layout, epoch, position = self.downlink, self.layout, self.epoch, k + 1
         kind = tuple_kind("Message", tuple(layout))
         if sent.whole is not None:
             arrays = self._decode(FULL, sent.whole)
-            self.seen = Seen(arrays, sent.to, sent.epoch)
+            self.seen = Seen(arrays, position, epoch)
             return kind(*arrays)
-        if sent.zero and (self.seen is None or self.seen.epoch != sent.epoch):
+        if sent.zero and (self.seen is None or self.seen.epoch != epoch):
             zeros = tuple(self.losses.xp.zeros(shape, dtype=dtype) for shape, dtype in layout.values())
-            self.seen = Seen(zeros, 0, sent.epoch)
+            self.seen = Seen(zeros, 0, epoch)
         # A server that was restarted may have gone another way since.
-        if self.seen is None or self.seen.epoch != sent.epoch:
+        if self.seen is None or self.seen.epoch != epoch:
             return None
-        if self.seen.position == sent.to:
+        if self.seen.position == position:
             return kind(*self.seen.arrays)
-        if self.seen.position != sent.start or downlink is None:
+        if self.seen.position != position - len(sent.steps) or downlink is None:
             return None
         arrays = self.seen.arrays
         for frames in sent.steps:
@@ -364,7 +369,7 @@ class Site:
             arrays = tuple(
                 there + downlink.share(there.shape) * one for there, one in zip(arrays, differences, strict=True)
             )
-        self.seen = Seen(arrays, sent.to, sent.epoch)
+        self.seen = Seen(arrays, position, epoch)
         return kind(*arrays)
 
     def _decode(self, compressor: Compressor, frames: list[bytes]) -> tuple[Array, ...]:

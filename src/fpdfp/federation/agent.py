@@ -25,6 +25,7 @@ from fpdfp.federation.anchors import EVERY, read_anchor
 from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
 from fpdfp.federation.connection import Stream, renew, take_certificate
+from fpdfp.federation.conversation import CONVERSATION, NUMBER, UNKNOWN, Receiver
 from fpdfp.federation.framing import Backoff, Inbox, LostError, Message, RefusedError, clock_difference
 from fpdfp.federation.identity import About, Identity
 from fpdfp.federation.replay import FILE, OlderError, ReplayGuard
@@ -69,7 +70,7 @@ class Agent:
         self.identity, self._desk, self._data = identity, desk, data
         self._backoff = backoff or Backoff()
         self._ended = threading.Event()
-        self._seen = ReplayGuard(identity.folder)
+        self._seen, self._heads = ReplayGuard(identity.folder), Receiver()
         last = None if desk.audit is None else desk.audit.last
         if last is not None and not self._seen.knows(last.run, last.asker):
             self._seen.close()
@@ -180,7 +181,7 @@ class Agent:
             log.warning("a request is left out: nobody waits for it any longer")
             return
         started = time.monotonic()
-        reply = respond(message, self.identity.about, self._desk, self._seen)
+        reply = respond(message, self.identity.about, self._desk, self._seen, self._heads)
         said: dict[str, Any] = {"id": number, "seconds": time.monotonic() - started}
         if self._desk.audit is not None and time.monotonic() - self._anchored > EVERY:
             self._anchored = time.monotonic()
@@ -188,8 +189,10 @@ class Agent:
         stream.send(Message("reply", said, reply))
 
 
-def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard) -> bytes:
+def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard, heads: Receiver | None = None) -> bytes:
     """Return the reply to a request; an error is a reply that says so.
+
+    ``heads`` are those of earlier requests, which a request may name; none of them by default.
 
     Only errors of the protocol are told in words: the text of another might say something of the data.
     """
@@ -199,12 +202,18 @@ def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard) -> by
             raise MessageError(f"a request of {message.dropped} bytes is too long")
         asked = unpack(message.body)
         refuse_unprintable(asked)
+        asker = _asker(message, about)
+        if isinstance(asked, dict):
+            echo = {name: asked[name] for name in (CONVERSATION, NUMBER) if name in asked} or echo
+            asked = (heads or Receiver()).read(asked, asker.fingerprint)
+        if asked is None:
+            return pack({UNKNOWN: True, **echo})
         if not isinstance(asked, dict) or type(asked.get("run")) is not str or type(asked.get("sequence")) is not int:
             raise MessageError("a request must say its run and its number")
-        echo |= {"run": asked["run"], "sequence": asked["sequence"]}
+        if CONVERSATION not in echo:
+            echo |= {"run": asked["run"], "sequence": asked["sequence"]}
         if asked.get("site") != about.name:
             raise MessageError(f"a request is for '{printable(asked.get('site'), 64)}', this is {about.name}")
-        asker = _asker(message, about)
         seen.check(asked["run"], asked["sequence"], asker.name)
         return pack({**desk.answer(asked, asker), **echo})
     except MessageError as error:

@@ -18,6 +18,7 @@ from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation.connection import Connection
+from fpdfp.federation.conversation import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
 from fpdfp.federation.repeat import write_analysis
 from fpdfp.federation.text import printable, refuse_unprintable
 from fpdfp.precondition.cost import TYPICAL, Network
@@ -52,29 +53,44 @@ class Asking:
         self.link = link
         self.sites: tuple[str, ...] = ()
         self._sequence = 0
+        self._sender = Sender()
 
     def ask(
         self, run: str, trees: Mapping[str, Mapping[str, Any]], timeout: float, limit: int = LONGEST
     ) -> dict[str, Any]:
         """Ask sites by name; return the replies of those that have answered in time: dictionaries, or exceptions."""
-        # A number higher than all before it, of this process and of those before it, as long as the clock goes on.
-        self._sequence = sequence = max(self._sequence + 1, time.time_ns())
-        envelope = {"run": run, "sequence": sequence, "sites": len(self.sites) or len(trees)}
-        parcels = {name: pack({**tree, **envelope, "site": name}) for name, tree in trees.items()}
-        came = self.link.exchange(parcels, timeout, limit)
-        return {name: self._open(parcel, run, sequence, name) for name, parcel in came.items()}
+        until, envelope = time.monotonic() + timeout, {"run": run, "sites": len(self.sites) or len(trees)}
+        whole = {name: {**tree, **envelope, "site": name} for name, tree in trees.items()}
+        replies = self._ask_once(whole, timeout, limit)
+        unknown = [name for name, one in replies.items() if isinstance(one, dict) and one.get(UNKNOWN)]
+        if unknown:
+            for name in unknown:
+                self._sender.forget(name, whole[name])
+            again = self._ask_once({name: whole[name] for name in unknown}, max(0.0, until - time.monotonic()), limit)
+            replies = {name: one for name, one in replies.items() if name not in unknown} | again
+        return replies
 
-    def _open(self, parcel: Any, run: str, sequence: int, site: str) -> Any:
+    def _ask_once(self, whole: Mapping[str, dict[str, Any]], timeout: float, limit: int) -> dict[str, Any]:
+        # A number higher than all before it, of this process and, as long as the clock goes on, of those before it.
+        self._sequence = sequence = (self._sequence or time.time_ns()) + 1
+        asked = {name: self._sender.shorten(name, tree, sequence) for name, tree in whole.items()}
+        came = self.link.exchange({name: pack(tree) for name, tree in asked.items()}, timeout, limit)
+        replies = {name: self._open(parcel, asked[name], name) for name, parcel in came.items()}
+        for name, reply in replies.items():
+            if isinstance(reply, dict | RefusalError) and "sequence" in asked[name]:
+                self._sender.note_answer(name, whole[name], sequence)
+        return replies
+
+    def _open(self, parcel: Any, asked: Mapping[str, Any], site: str) -> Any:
         """Return a site's reply, or why it is none."""
         if isinstance(parcel, Exception):
             return parcel
         try:
             tree = unpack(parcel)
             refuse_unprintable(tree)
-            if not isinstance(tree, dict) or (tree.get("run"), tree.get("sequence")) != (run, sequence):
-                raise MessageError(f"it is not about request {sequence} of run {run}")
-            if tree.get("site") != site:
-                raise MessageError("it is from another site")
+            echo = ECHO if "sequence" in asked else (CONVERSATION, NUMBER)
+            if not isinstance(tree, dict) or any(tree.get(name) != asked[name] for name in echo):
+                raise MessageError(f"it is not about request {asked[echo[1]]} of {asked[echo[0]]!r} at {site}")
             if "error" in tree:
                 self._catch_up(tree.get("seen"))
                 raise MessageError(printable(tree["error"]))
@@ -235,7 +251,7 @@ class FederationEngine(RemoteEngine):
         if not refused:
             return
         self.refusals += [(self._sites[site], str(reply)) for site, reply in refused.items()]
-        rounds_only = all(set(asked[site]) <= {"key", "job", "features", "mask", "update"} for site in refused)
+        rounds_only = all(set(asked[site]) <= {"key", "job", "features", "mask", "epoch", "update"} for site in refused)
         if not rounds_only or len(self._sites) - len(refused) < min(self.collector.min_clients, len(self._sites)):
             raise refusal({self._sites[site]: reply for site, reply in refused.items()})
         for site, reply in refused.items():
