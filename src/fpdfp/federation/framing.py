@@ -19,7 +19,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import fpdfp
@@ -266,11 +266,11 @@ class Inbox(Generic[T]):
 
 
 def hello(
-    study: str, role: str, name: str, protocol: tuple[int, int] = PROTOCOL, log: tuple[int, str] | None = None
+    study: str, role: str, name: str, protocol: tuple[int, int] = PROTOCOL, more: Mapping[str, Any] | None = None
 ) -> Message:
-    """Return the first message of a connection; ``log`` is a line of a site's log that its sender knows."""
+    """Return the first message of a connection; ``more`` is what else it says, of a site's log and its data."""
     about: dict[str, Any] = {"study": study, "role": role, "name": name, "protocol": list(protocol)}
-    about |= {} if log is None else {"log": list(log)}
+    about |= more or {}
     return Message("hello", {**about, "software": fpdfp.__version__, "time": time.time()})
 
 
