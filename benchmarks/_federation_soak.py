@@ -18,7 +18,7 @@ from fpdfp.federation.rehearse import Rehearsal, split
 
 FORMULA = "died ~ age + pressure + C(stage)"
 #: What is tried here is that nothing is lost; a thousand rounds are more than the default budget allows.
-POLICY = "[points]\ncheck = false\n[budget]\nruns = 1000\nrequests = 1000000\nbits_per_value = 1e9\n"
+POLICY = "analyses = 1000000\nrefusals = 1000000\n"
 #: Seconds without a round after which something is wrong.
 PATIENCE = 180.0
 RUN = "soak"

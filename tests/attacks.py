@@ -177,7 +177,8 @@ def models(rng: np.random.Generator) -> ModelSpec:
 
 def points(rng: np.random.Generator, shape: tuple[int, ...], table: pd.DataFrame) -> Any:
     """Return a point: zero, mild, a cut between two rows or at one, a small combination of features, or anything."""
-    x, kind = np.zeros(shape), rng.integers(6)
+    x: Any = np.zeros(shape)
+    kind = rng.integers(6)
     if kind == 1:
         x = rng.normal(size=shape) * 0.3
     if kind in (2, 3):
@@ -306,7 +307,7 @@ def attack_by_cuts(site: Site, rng: np.random.Generator) -> bool:
     """Ask for the gradients of two models at zero that differ by a cut on both sides of one row."""
     column = str(rng.choice(MEASURED))
     values = np.sort(site.frame[column])
-    place, told, asked = int(rng.integers(100, ROWS - 100)), [], []
+    place, told, asked = int(rng.integers(100, ROWS - 100)), list[Any](), list[ModelSpec]()
     for cut in (values[place : place + 2].mean(), values[place + 1 : place + 3].mean()):
         beyond = Comparison(">", Column(column), Number(float(cut)))
         inside = [Numeric("x", Arithmetic("*", beyond, Column(one))) for one in MEASURED]
@@ -327,7 +328,7 @@ def attack_by_combination(site: Site, rng: np.random.Generator) -> bool:
     d = len(factors)
     about = ModelSpec(design, np.zeros(0), np.zeros(d), np.ones(d), True, "Logistic", (0, 1), np.zeros(d + 1))
     along = np.array([*(signs[name] for name in names), 0.0, 0.0, 0.0])
-    told = []
+    told = list[Any]()
     for x in (np.zeros(d + 1), 1e-2 * along):
         told += arrays_in(site.ask(about, At(x, ["gradients"])), None)
     return len(told) == 2 and tells_one_row(told, site.guard.table.features(about, "north").X)
@@ -345,6 +346,42 @@ def attack_by_weights(site: Site, rng: np.random.Generator) -> bool:
     return bool(told) and tells_one_row(told, site.guard.table.features(about, "north").X)
 
 
+def attack_by_domain(site: Site, rng: np.random.Generator) -> bool:
+    """Ask for a gradient where the mean of one row is a little outside of the domain: that row has nearly all of it."""
+    row = int(rng.choice(np.flatnonzero(site.frame.visits > 0)))
+    terms = tuple(Term((Numeric(one, Column(one)),), i) for i, one in enumerate(MEASURED))
+    about = ModelSpec(
+        Design(Column("visits"), terms, MEASURED), np.zeros(0), np.zeros(3), np.ones(3), True, "GLM", (), np.zeros(4),
+        Distribution("poisson", "identity"),
+    )  # fmt: skip
+    x = np.array([0.0, 1.0, 0.0, -float(site.frame.pressure[row]) - 1e-9])
+    told = list(arrays_in(site.ask(about, At(x, ["gradients"])), None))
+    return bool(told) and tells_one_row(told, site.guard.table.features(about, "north").X)
+
+
+def attack_by_folds(site: Site, rng: np.random.Generator) -> bool:
+    """Ask for a gradient with all rows, and without one of as many folds as rows."""
+    terms = tuple(Term((Numeric(one, Column(one)),), i) for i, one in enumerate(MEASURED))
+    design = Design(Column("died"), terms, MEASURED)
+    about = ModelSpec(design, np.zeros(0), np.zeros(3), np.ones(3), True, "Logistic", (0, 1), np.zeros(4))
+    asked = Evaluations.of(
+        np.zeros((2, 4)), np.ones((2, 4), dtype=bool), (EXACT, EXACT), np.array([-1, int(rng.integers(ROWS))]),
+        np.zeros(0, dtype=np.int64), units=np.full(4, ZERO, dtype=np.uint8), folds=Folds(ROWS, int(rng.integers(9))),
+    )  # fmt: skip
+    told = list(arrays_in(site.ask(about, asked), asked))
+    return bool(told) and tells_one_row(told, site.guard.table.features(about, "north").X)
+
+
+def attack_by_constants(site: Site, rng: np.random.Generator) -> bool:
+    """Ask for constants of batches of one row: they are of the longest row."""
+    terms = tuple(Term((Numeric(one, Column(one)),), i) for i, one in enumerate(MEASURED))
+    design = Design(Column("died"), terms, MEASURED)
+    about = ModelSpec(design, np.zeros(0), np.zeros(3), np.ones(3), False, "Logistic", (0, 1), np.zeros(3))
+    told = list(arrays_in(site.ask(about, Constants(fpdfp.linops.Identity((3,)), None, 1)), None))
+    lengths = np.square(site.guard.table.features(about, "north").X).sum(axis=1)
+    return bool(told) and bool(np.isclose(lengths / 4.0, told[0].flat[0], rtol=1e-9).any())
+
+
 def attack_by_schema(site: Site, rng: np.random.Generator) -> bool:
     """Ask for the extremes of columns."""
     told = site.ask(questions.SchemaQuestion())
@@ -353,7 +390,10 @@ def attack_by_schema(site: Site, rng: np.random.Generator) -> bool:
 
 
 #: Attacks of one idea each; most tries are made of anything.
-SINGLE = (attack_by_cuts, attack_by_combination, attack_by_weights, attack_by_schema)
+SINGLE = (
+    attack_by_cuts, attack_by_combination, attack_by_weights, attack_by_domain, attack_by_folds, attack_by_constants,
+    attack_by_schema,
+)  # fmt: skip
 #: Rules without which a row must be found by this generator. Without the others ("kinds", "rows", "parameters",
 #: "budget") rows are found by many questions together: see tests/test_attacks.py, tests/test_many_policy.py.
 NEEDED = ("columns", "places", "cells", "leverage", "weights", "points", "domain", "folds", "constants", "hiding")

@@ -95,7 +95,7 @@ def main() -> None:
             started = last = time.monotonic()
             used = 0
             large = sites.without(list(SMALL))
-            for name, found in study(large):
+            for name, _ in study(large):
                 now, usage = time.monotonic(), sites.usage
                 print(f"{now - last:6.1f} s  {usage.exchanges - used:4d} exchanges  {name}", flush=True)
                 last, used = now, usage.exchanges
@@ -103,10 +103,8 @@ def main() -> None:
             model.fit(sites, f"disease ~ {NINE}", on_refusal="exclude")
             print(model.summary())
             usage = sites.usage
-            print(
-                f"{time.monotonic() - started:.1f} s, {usage.exchanges} exchanges, {usage.up:,} bytes up, {usage.down:,} down"
-            )
-            print(found)
+            seconds = time.monotonic() - started
+            print(f"{seconds:.1f} s, {usage.exchanges} exchanges, {usage.up:,} bytes up, {usage.down:,} down")
             print(sites.budget())
 
 

@@ -21,7 +21,7 @@ from fpdfp.engines.job import Place
 from fpdfp.engines.losses import Constants
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.requests import Address, Request
-from fpdfp.errors import Refusal
+from fpdfp.errors import Refusal, RefusalError
 from fpdfp.federation import questions
 from fpdfp.federation.guard import TOO_FEW
 from fpdfp.federation.policy import Policy
@@ -253,7 +253,7 @@ class TestSmallBatches:
 
         rows = attack(make_desk(X, y, tmp_path / "open", OPEN))
         assert (len(rows), found(rows, X, close=1e-3)) == (300, 300)
-        with pytest.raises(Refusal, match="mini-batches"):
+        with pytest.raises(RefusalError, match="mini-batches"):
             attack(make_desk(X, y, tmp_path / "default"))
 
     def test_constants_for_batches_tell_the_longest_row(self, tmp_path: Path) -> None:
@@ -361,5 +361,5 @@ class TestWatching:
         assert found(self.solve(one, 5, 40), whole, close=0.05) == 0
         six = self.watch(make_desk(X, y, tmp_path / "six", OPEN), [0.1, 0.05, 0.02, 0.01, 0.005, 0.001])
         assert found(self.solve(six, 5, 40), whole, close=0.05) == 5
-        with pytest.raises(Refusal, match="at least 10 rows"):
+        with pytest.raises(RefusalError, match="at least 10 rows"):
             self.watch(make_desk(X, y, tmp_path / "default"), [0.01])

@@ -117,7 +117,7 @@ def test_every_command_of_the_guides_runs(machine: Machine, monkeypatch: pytest.
         machine.run("fpdfp federation policy > policy.toml", folder=site)
         if site == "south":
             path = folder / site / "policy.toml"
-            text, copies = re.subn(r"keep_copies = false", "keep_copies = true", path.read_text())
+            text, copies = re.subn(r"copies = false", "copies = true", path.read_text())
             assert copies == 1
             path.write_text(text)
         machine.start(join, folder=site, **{"invitation-north": f"invitation-{site}"})

@@ -25,8 +25,8 @@ from fpdfp.report.describe import describe
 
 PEERS = Path(__file__).parents[2] / "shared" / "peers"
 FORMULA = "died ~ age + C(stage)"
-#: What is measured here is the transport; the rules of points have tests of their own.
-POLICY = "[points]\ncheck = false\n[budget]\nruns = 1000\nbits_per_value = 1e9\n"
+#: What is measured here is the transport; budgets have tests of their own.
+POLICY = "analyses = 1000000\nrefusals = 1000000\n"
 
 
 def run(*arguments: Any, status: int = 0) -> subprocess.CompletedProcess[str]:

@@ -26,7 +26,7 @@ OF_THE_SITE = frozenset({"find", "find_all", "agree", "receive", "work", "certif
 
 
 def kinds_of_losses() -> list[type]:
-    found = [Losses]
+    found: list[type] = [Losses]
     for kind in found:
         found += [one for one in kind.__subclasses__() if one.__module__.startswith("fpdfp.")]
     return found
@@ -99,7 +99,9 @@ class TestGenerator:
         assert (answered >= 60, found) == (True, 0)
         assert tries > answered
 
-    @pytest.mark.parametrize("rule", ["places", "cells", "leverage", "weights", "hiding"])
+    @pytest.mark.parametrize(
+        "rule", ["places", "cells", "leverage", "weights", "domain", "folds", "constants", "hiding"]
+    )
     def test_without_a_rule(self, rule: str) -> None:
         assert attacks.run(Policy(off=frozenset({rule})), 10**6, 300, until_found=True)[2] == 1
 

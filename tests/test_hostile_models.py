@@ -18,7 +18,7 @@ from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.losses import At, Constants, Facts
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.requests import Request
-from fpdfp.errors import Refusal
+from fpdfp.errors import Refusal, RefusalError
 from fpdfp.federation import questions
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import BaselineQuestion, Distribution, ModelSpec, SumsQuestion
@@ -208,7 +208,7 @@ SINGLED_OUT: dict[str, Callable[[Ask], Any]] = {
 def test_what_an_analyst_computes_singles_out_nobody(name: str, desks: Any) -> None:
     attack = SINGLED_OUT[name]
     np.testing.assert_allclose(attack(desks(Policy.allowing_everything())), ROWS[PERSON], rtol=1e-3, atol=1e-3)
-    with pytest.raises(Refusal):
+    with pytest.raises((Refusal, RefusalError)):
         attack(desks(Policy()))
 
 
@@ -266,3 +266,25 @@ def test_constants_along_a_direction_are_second_moments(desks: Any) -> None:
     assert attack(desks(Policy.allowing_everything())) == pytest.approx(np.square(ROWS[:, 0]).mean(), rel=1e-6)
     with pytest.raises(Refusal, match="second moments"):
         attack(desks(Policy(kinds=tuple(kind for kind in Policy().kinds if kind != "products"))))
+
+
+@pytest.mark.slow
+def test_through_real_processes(tmp_path: Path) -> None:
+    """The first of each group of attacks, asked as a hostile analyst does: through the hub, with its own requests."""
+    pytest.importorskip("grpc")
+    from fpdfp.federation.rehearse import Rehearsal, split
+
+    frame = FRAME.assign(hospital="north", row=range(len(FRAME))).drop(columns="row")
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    tables = split(tmp_path / "table.csv", "hospital", tmp_path / "tables")
+    with Rehearsal(tmp_path, tables) as rehearsal, fpdfp.Federation(rehearsal.study.folder) as federation:
+
+        def ask_site(about: Any, request: Any = None) -> Any:
+            if not isinstance(about, ModelSpec):
+                return questions.dump(federation.ask(about)[0])
+            engine = federation.losses(about)
+            return {"at": {"gradients": engine.gradients(request.questions[0].x, np.arange(1))}}
+
+        for attack in (least_squares, poisson, offset, baseline, weight_sum, membership, differing_models):
+            with pytest.raises(RefusalError, match=r"north refuses: .*propose it"):
+                attack(ask_site)

@@ -310,7 +310,7 @@ def inspect_reply(
 ) -> None:
     """Show exactly what would leave the site: every number, text and array in a reply, and its bytes.
 
-    Replies are kept in the folder's outbox where the policy says so ([hold] keep_copies, or kinds that wait).
+    Replies are kept in the folder's outbox where the policy says so (copies, or hold with kinds that wait).
 
     Example: fpdfp federation inspect north
     """

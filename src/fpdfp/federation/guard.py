@@ -182,7 +182,7 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
             wide = shifts[own][some].reshape(len(y), -1)
             others |= {f"the offset{place or ''}": column for place, column in enumerate(wide.T)}
     check_columns(X, names, policy, others, where)
-    if weights is not None and policy.goes_by("weights"):
+    if weights is not None and weights.min() < weights.max() and policy.goes_by("weights"):
         _check_weights(X, weights, policy, where)
 
 

@@ -49,6 +49,8 @@ KINDS = {
     "request": "fits", "plan": "fits", "budget": "schema",
     "propose": "schema",
 }  # fmt: skip
+#: Refusals by these rules tell nothing of the rows, and do not count.
+FREE = ("kinds", "budget", "hours", "places", "columns")
 #: The questions that the kind "tests" is about.
 TESTS = ("informations", "overdispersions")
 
@@ -185,7 +187,7 @@ class RequestGuard:
     def _refuse(self, error: Refusal) -> tuple[dict[str, Any], str]:
         """Return what the analyst is told of a refusal, and what the log is."""
         rule = getattr(error, "rule", "")
-        if rule not in ("kinds", "budget", "hours"):
+        if rule not in FREE:
             self._count_refusal()
         detail = f" ({error.detail})" if error.detail else ""
         told = error.sentence + (detail if self.policy.counts else "")
@@ -330,7 +332,7 @@ class RequestGuard:
         design = getattr(described, "design", None)
         if design is not None:
             self._check_design(design, design.width)
-        losses = self.table.losses(described, self.name)
+        losses: Losses = self.table.losses(described, self.name)
         guard.check_model(losses, self.policy)
         return losses
 
