@@ -38,7 +38,7 @@ def test_images_become_line_integrals(folder: Path) -> None:
     raw = np.load(folder / "views.npy")
     np.save(folder / "turned.npy", raw.swapaxes(1, 2)[:, :, ::-1])
     text = (folder / "scan.toml").read_text().replace("views.npy", "turned.npy").replace('dark = "dark.npy"\n', "")
-    (folder / "scan.toml").write_text(text + 'axis = "columns"\n')
+    (folder / "scan.toml").write_text(text + 'axis = "horizontal"\n')
     shape = read_scan(folder).projections.shape
     assert shape == scan.projections.shape
 

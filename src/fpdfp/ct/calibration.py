@@ -136,10 +136,10 @@ def calibrate(
     """Find the sense of rotation, the offset of the panel and its tilt in its plane, by predicting left-out views.
 
     Half of the views are reconstructed and predict the other half, and the reverse. The setting whose predictions are
-    nearest wins. The sense and the offset are sought on a grid over both senses, first with a coarsely binned panel;
-    filtered back-projection predicts. The tilt and the offset are then refined with smoothed views, where a few steps
-    of conjugate gradients improve the prediction. How far the axis leans towards the panel is not sought: views hardly
-    depend on it.
+    nearest wins. The offset is sought on a grid for both senses of rotation, first with a coarsely binned panel;
+    filtered back-projection predicts. The sense is then chosen, and the tilt and the offset are refined, with smoothed
+    views, where a few steps of conjugate gradients improve the prediction. How far the axis leans towards the panel is
+    not sought: views hardly depend on it.
 
     Parameters
     ----------
@@ -177,6 +177,7 @@ def calibrate(
     columns = geometry.detector[0]
     if geometry.n_views < 4 or columns < 8:
         raise ArgumentError("projections", "must be at least 4 views of at least 8 columns to be calibrated")
+    senses = (1, -1) if sense else (1,)
     largest = 0.25 * columns if reach is None else _checks.real("reach", reach, positive=True)
     some = np.unique(np.linspace(0, geometry.n_views - 1, min(VIEWS, geometry.n_views)).astype(int))
     few = geometry.subset(some)
@@ -185,24 +186,19 @@ def calibrate(
         first = _Search(data[some], few, COARSE, smoothing=0.0, steps=0)
         second = _Search(data[some], few, FINE, smoothing=0.0, steps=0)
         third = _Search(data[some], few, FINE, smoothing=SMOOTHING, steps=STEPS)
-        best, other = _sense_and_offset(first, second, (1, -1) if sense else (1,), largest if offset else 0.0)
+        offsets = [(one, _offset(first, second, one, largest if offset else 0.0)) for one in senses]
+        # Back-projection alone predicts 30 views of a small fan 1.05 times better with the wrong sense.
+        best, *others = sorted(
+            (Trial(one, at, 0.0, third.residual(one, at, 0.0)) for one, at in offsets), key=lambda each: each.residual
+        )
         trial = _tilt_and_offset(third, best, tilt=tilt, offset=offset)
         given = third.residual(1, 0.0, 0.0)
-    result = _result(geometry, found, trial, best, other, given, (second, third))
+    result = _result(geometry, found, trial, best, others, given, (second, third))
     _judge(result, largest if offset else math.inf, tilt=tilt)
     return result
 
 
-def _sense_and_offset(
-    first: _Search, second: _Search, senses: tuple[int, ...], largest: float
-) -> tuple[Trial, Trial | None]:
-    """Return the best setting without a tilt, and the best with the other sense of rotation."""
-    found = [_offset(first, second, sense, largest) for sense in senses]
-    found.sort(key=lambda trial: trial.residual)
-    return found[0], found[1] if len(found) > 1 else None
-
-
-def _offset(first: _Search, second: _Search, sense: int, largest: float) -> Trial:
+def _offset(first: _Search, second: _Search, sense: int, largest: float) -> float:
     """Return the best offset with a sense of rotation: from a grid, by halving steps, then by a parabola."""
 
     def residual(at: float) -> float:
@@ -217,7 +213,7 @@ def _offset(first: _Search, second: _Search, sense: int, largest: float) -> Tria
             width *= 0.5
             offset = min((offset - width, offset, offset + width), key=residual)
         offset = _refine(residual, offset, 0.5 * second.bin)
-    return Trial(sense, offset, 0.0, residual(offset))
+    return offset
 
 
 def _tilt_and_offset(search: _Search, start: Trial, *, tilt: bool, offset: bool) -> Trial:
@@ -256,7 +252,7 @@ def _fit(residual: Callable[[float], float], middle: float, width: float) -> flo
 
 
 def _result(
-    geometry: ConeBeam, found: Circle, trial: Trial, best: Trial, other: Trial | None, given: float,
+    geometry: ConeBeam, found: Circle, trial: Trial, best: Trial, others: list[Trial], given: float,
     searches: tuple[_Search, _Search],
 ) -> Calibration:  # fmt: skip
     pitch = found.pitch[0]
@@ -272,7 +268,7 @@ def _result(
     tilts = sorted((t.tilt, t.residual) for t in searches[1].trials if t.offset == last)
     if len(tilts) > 1:
         curves["tilt"] = np.array(tilts).T
-    margin = math.nan if other is None else other.residual / best.residual
+    margin = others[0].residual / best.residual if others else math.nan
     return Calibration(corrected, trial.sense, trial.offset, length, trial.tilt, margin, trial.residual, given, curves)
 
 

@@ -38,8 +38,7 @@ def read_scan(folder: Path) -> Scan:
     table = Table(document, (), document.data)
     first = table.text("first", "top", ("top", "bottom"))
     factor = table.integer("bin", 1, at_least=1)
-    # Images: rows and columns across the panel; with the axis of rotation along the columns they are turned.
-    upright = table.text("axis", "rows", ("rows", "columns")) == "rows"
+    upright = table.text("axis", "vertical", ("vertical", "horizontal")) == "vertical"
 
     def images(key: str) -> Array:
         path = table.file(key)
