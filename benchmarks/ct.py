@@ -32,7 +32,7 @@ from fpdfp._kernels.jit import fastest
 from fpdfp._typing import Array
 from fpdfp.ct.device import module_for
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.ct.reconstruction import reconstruct
+from fpdfp.ct.reconstruction import minimise
 from fpdfp.declarative.build import solve_options
 from fpdfp.declarative.scan import BuiltScan
 from reproduce.ct import CLIENTS, OUR_CASES, build_scan, messages
@@ -79,10 +79,10 @@ def federated(where: BuiltScan, name: str, rounds: int, n: int, **how: Any) -> C
 
 def central(where: BuiltScan, iterations: int, device: str) -> Curve:
     """fpdfp.ct.reconstruct; its start is a filtered back-projection and one pass for the response to an impulse."""
-    found = reconstruct(
+    found = minimise(
         where.projections,
         where.geometry,
-        tv=where.tv / (where.scan.views * where.scan.weight),
+        where.tv / (where.scan.views * where.scan.weight),
         nonnegative=False,
         iterations=iterations,
         tol=0.0,
@@ -214,10 +214,10 @@ def main() -> None:
     scan = {"data.shape": shape, "data.detector": detector, "data.views": views, "data.device": options.device}
     volume = {} if options.volume is None else {"data.volume": str(options.volume.expanduser().absolute())}
     where = build_scan(options.size, {"data.model": "mean", **scan, **volume})
-    minimiser = reconstruct(
+    minimiser = minimise(
         where.projections,
         where.geometry,
-        tv=where.tv / (where.scan.views * where.scan.weight),
+        where.tv / (where.scan.views * where.scan.weight),
         nonnegative=False,
         iterations=150,
         tol=0.0,

@@ -15,6 +15,7 @@ from benchmarks._tuning import Choice, Outcome, Totals
 
 import fpdfp
 from fpdfp import methods
+from tests import helpers
 
 STEP = fpdfp.steps.Constant(0.1)
 
@@ -99,7 +100,8 @@ def test_an_ablation_switches_a_mechanism_off_and_on_again(name: str) -> None:
         assert callable(ablation.present(place))
 
 
-def test_an_ablation_sees_what_a_run_does() -> None:
+def test_an_ablation_sees_what_a_run_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    helpers.take_shifted(monkeypatch)
     whole, without = (
         ablation.do(ablation.Job(kind, name, "diabetes", 1e-6, 1)) for kind, name in (("whole", ""), ("off", "growth"))
     )

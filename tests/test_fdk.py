@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fpdfp._kernels.fdk import EDGE, back_project
-from fpdfp.ct import ConeBeam, phantoms
+from fpdfp.ct import ConeBeam, XRayTransform, phantoms, psnr
 from fpdfp.ct.circle import Coverage, circle, coverage, redundancy
 from fpdfp.ct.fdk import WINDOWS, fdk, ramp, tables
 from fpdfp.ct.phantoms import Ellipsoids
@@ -281,22 +281,58 @@ def test_scans_that_are_not_on_a_circle_are_refused() -> None:
     wave = np.sin(np.arange(12.0))[:, None]
     up, out = np.array([0.0, 0.0, 1.0]), one.sources / 80.0
     both: dict[str, Any] = {"source": 80.0, "panel": 120.0}
-    for geometry, why in (
-        (ConeBeam.helical((8, 8, 8), (12, 10), views=12, pitch=5.0, **both), r"\(a helix\?\) changes"),
-        (changed(one, v=0.1 * one.u), "the panel is tilted"),
-        (changed(one, sources=wave * out), "the sources are not on a circle"),
-        (changed(one, sources=0.1 * one.u), "the sources are not on a circle"),
-        (changed(one, panels=wave * out), "the distance from source to panel changes"),
-        (changed(one, panels=wave * one.u), "the panel's offset along u changes"),
-        (changed(one, panels=wave * up), "the panel's height above the source changes"),
-        (changed(one, u=0.01 * wave * one.u), "the distance between columns changes"),
-        (changed(one, v=0.01 * wave * one.v), "the distance between rows changes"),
-        (changed(one, u=-2.0 * one.u * (np.arange(12) % 2)[:, None]), "the direction of u changes"),
-        (one.subset([3]), "at least two views"),
-        (one.subset([3, 3]), "at least two views"),
+    for geometry, why, near in (
+        (ConeBeam.helical((8, 8, 8), (12, 10), views=12, pitch=5.0, **both), r"\(a helix\?\) changes", False),
+        (changed(one, v=0.1 * one.u), "the panel is tilted", True),
+        (changed(one, sources=wave * out), "the sources are not on a circle", False),
+        (changed(one, sources=0.1 * one.u), "the sources are not on a circle", True),
+        (changed(one, panels=wave * out), "the distance from source to panel changes", False),
+        (changed(one, panels=wave * one.u), "the panel's offset along u changes", False),
+        (changed(one, panels=wave * up), "the panel's height above the source changes", False),
+        (changed(one, u=0.01 * wave * one.u), "the distance between columns changes", True),
+        (changed(one, v=0.01 * wave * one.v), "the distance between rows changes", True),
+        (changed(one, u=-2.0 * one.u * (np.arange(12) % 2)[:, None]), "the direction of u changes", False),
+        (one.subset([3]), "at least two views", False),
+        (one.subset([3, 3]), "at least two views", False),
     ):
         with pytest.raises(ValueError, match=f"geometry must be a scan on a circle .* {why}"):
+            circle(geometry)
+        if near:
+            assert not fdk(np.zeros(geometry.data_shape), geometry).any()
+            continue
+        with pytest.raises(ValueError, match=f"geometry must be a scan on a circle .* {why}"):
             fdk(np.zeros(geometry.data_shape), geometry)
+
+
+@pytest.mark.parametrize("kind", ["rows from the top", "tilted", "jitter"])
+def test_scans_near_a_circle_are_resampled(kind: str) -> None:
+    one = ConeBeam.circular((24, 24, 16), (40, 28), views=60, source=96.0, panel=144.0)
+    rng = np.random.default_rng(0)
+    c, s = np.cos(0.03), np.sin(0.03)
+    shake = 1e-3 * 96.0
+    other = {
+        "rows from the top": dataclasses.replace(one, v=-one.v),
+        "tilted": dataclasses.replace(one, u=c * one.u + s * one.v, v=c * one.v - s * one.u),
+        "jitter": changed(
+            one, sources=shake * rng.uniform(-1, 1, (60, 3)), panels=shake * rng.uniform(-1, 1, (60, 3)),
+            u=1e-3 * rng.uniform(-1, 1, (60, 3)), v=1e-3 * rng.uniform(-1, 1, (60, 3)),
+        ),
+    }[kind]  # fmt: skip
+    chest = phantoms.thorax(one)
+    truth = chest.volume(one)
+    exact, found = psnr(fdk(chest.project(one), one), truth), psnr(fdk(chest.project(other), other), truth)
+    assert found > exact - 0.3
+
+
+def test_rows_from_the_top_take_the_fast_projector() -> None:
+    one = ConeBeam.circular((6, 7, 5), (9, 8), views=4, source=30.0, panel=45.0)
+    other = dataclasses.replace(one, v=-one.v)
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal(one.volume), rng.standard_normal(one.data_shape)
+    A, B = XRayTransform(one), XRayTransform(other)
+    np.testing.assert_array_equal(B.apply(x), A.apply(x)[..., ::-1])
+    np.testing.assert_array_equal(B.apply_views(x, [2, 1]), A.apply_views(x, [2, 1])[..., ::-1])
+    np.testing.assert_array_equal(B.adjoint(y), A.adjoint(y[..., ::-1]))
 
 
 def test_the_circle_is_found() -> None:

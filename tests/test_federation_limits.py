@@ -227,7 +227,8 @@ class TestHub:
     def test_what_is_kept_of_somebody_is_listed(self) -> None:
         """A new field of a peer is a new thing that can grow: say here what bounds it."""
         bounded = {
-            "queue": "memory", "queued": "a number", "asked": "unanswered", "decoder": "memory", "said": "two fields",
+            "queue": "memory", "queued": "a number", "asked": "unanswered", "decoder": "memory",
+            "said": "three short fields",
             "told": "a number for each site of the study",
         }  # fmt: skip
         flags = {"member", "fingerprint", "invited", "limits", "since", "ready", "cut", "took", "came", "ended"}
@@ -241,7 +242,7 @@ class TestHub:
             long.send(*encode(said._replace(about={**said.about, "more": "x" * 60000})))
             wait_until(lambda: any(one.member.name == "north" for one in hub.hub._peers))
             peer = next(one for one in hub.hub._peers if one.member.name == "north")
-            assert set(peer.said) == {"software", "time"}
+            assert set(peer.said) == {"software", "time", "data"}
             long.close()
 
     def test_a_request_to_many_sites_counts_for_many(self) -> None:

@@ -134,3 +134,18 @@ def test_every_number_of_every_answer_is_bounded() -> None:
                 if np.size(lie):
                     with pytest.raises(MessageError):
                         check_answer(dataclasses.replace(answer, **{field.name: lie}))
+
+
+def test_constants_of_another_type() -> None:
+    """A site may send integers where numbers are asked for."""
+    losses = Loopback(graph_guided(clients=2, rows=30, d=6), 2)
+
+    class Rounded(Loopback):
+        def carry(self, asked: Any, deadline: Any) -> Any:
+            replies = super().carry(asked, deadline)
+            for reply in replies.values():
+                reply["facts"]["lipschitz"] = np.ceil(reply["facts"]["lipschitz"]).astype(np.int64)
+            return replies
+
+    found = Rounded(graph_guided(clients=2, rows=30, d=6), 2).losses()
+    np.testing.assert_array_equal(found.lipschitz(), np.ceil(losses.losses().lipschitz()))

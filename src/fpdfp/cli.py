@@ -14,6 +14,8 @@ from fpdfp.federation.commands import app as federation
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.add_typer(federation, name="federation")
+tomography = typer.Typer(no_args_is_help=True, help="Cone-beam CT.")
+app.add_typer(tomography, name="ct")
 
 File = Annotated[Path, typer.Argument(help="The file of settings.")]
 Output = Annotated[Path | None, typer.Option(help="The folder for the runs; runs/NAME by default.")]
@@ -247,6 +249,43 @@ def watch(
             threading.Event().wait()
         except KeyboardInterrupt:
             typer.echo("closed", err=True)
+
+
+@tomography.callback()
+def tomography_options() -> None:
+    """Cone-beam CT: from a scanner's files to a volume.
+
+    Example: fpdfp ct reconstruct scan/ -o volume.nii.gz
+    """
+
+
+@tomography.command("reconstruct")
+def reconstruct_scan(
+    folder: Annotated[Path, typer.Argument(help="The folder of a scan, with a description in scan.toml.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The volume: .nii.gz, .nii or .npy.")],
+    tv: Annotated[str, typer.Option(help="The weight of the total variation, relative to the data, or auto.")] = "auto",
+    calibrate: Annotated[
+        bool, typer.Option(help="Find the sense of rotation, the offset and the tilt of the panel first.")
+    ] = True,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Reconstruct a scan: calibrate it, choose the weight by left-out views, and write volume, report and picture.
+
+    Example: fpdfp ct reconstruct scan/ -o volume.nii.gz
+    """
+    from fpdfp.declarative.runner import show_warnings
+
+    with report_errors(), show_warnings():
+        from fpdfp.ct import command
+
+        found, result = command.run(
+            folder, output, tv=tv, calibrated=calibrate, device=device, progress=False if quiet else None
+        )
+    if found is not None:
+        typer.echo(found)
+    typer.echo(f"tv {result.tv:.3g}: {result}")
+    typer.echo(f"{output} is written")
 
 
 def _print_json(value: Any) -> None:

@@ -7,24 +7,29 @@ from typing import TYPE_CHECKING
 
 from fpdfp._lazy import attach
 from fpdfp.ct import phantoms
+from fpdfp.ct.calibration import Calibration, calibrate
 from fpdfp.ct.fdk import fdk
 from fpdfp.ct.files import Volume, load_volume, save_volume
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.ct.phantoms import Ellipsoids, psnr
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.ct.scans import from_rows, line_integrals
+from fpdfp.ct.rectify import rectify
+from fpdfp.ct.scans import air, from_rows, line_integrals
 
 if TYPE_CHECKING:
     from fpdfp.ct.reconstruction import Reconstruction, reconstruct
 
 __all__ = [
+    "Calibration",
     "ConeBeam",
     "Ellipsoids",
     "ProjectionLosses",
     "Reconstruction",
     "Volume",
     "XRayTransform",
+    "air",
+    "calibrate",
     "fdk",
     "from_rows",
     "line_integrals",
@@ -32,6 +37,7 @@ __all__ = [
     "phantoms",
     "psnr",
     "reconstruct",
+    "rectify",
     "save_volume",
 ]
 

@@ -12,6 +12,8 @@ from fpdfp.ct.geometry import ConeBeam
 
 #: Of the radius: how far positions may be off the circle.
 TOLERANCE = 1e-6
+#: Of the radius: how far sources and panels may be off the circle that stands for them in :func:`nearest_circle`.
+NEAR = 0.01
 
 
 class Circle(NamedTuple):
@@ -94,6 +96,40 @@ def circle(geometry: ConeBeam) -> Circle:
     distance, width, row, offset_u, offset_v, height = (float(values.mean()) for values in numbers.values())
     angles = np.arctan2(normals[:, 1], normals[:, 0])
     return Circle((x, y), radius, distance, angles, int(turns[0]), (width, row), (offset_u, offset_v), height)
+
+
+def nearest_circle(geometry: ConeBeam) -> Circle | None:
+    """Return the scan on a circle that a geometry is near to; None if its sources are not near a circle across z."""
+    x, y, z = geometry.sources.T
+    # |source|² = 2 axis · source + constant
+    system = np.stack([2 * x, 2 * y, np.ones_like(x)], axis=1)
+    found, _, rank, _ = np.linalg.lstsq(system, x**2 + y**2, rcond=1e-9)
+    if rank < 3:
+        return None
+    axis = found[:2]
+    ways = geometry.sources[:, :2] - axis
+    radii = np.linalg.norm(ways, axis=1)
+    radius, height = float(radii.mean()), float(z.mean())
+    if max(np.ptp(radii), np.ptp(z)) > NEAR * radius:
+        return None
+    angles = np.arctan2(ways[:, 1], ways[:, 0])
+    outwards = ways / radii[:, None]
+    along = np.stack([-outwards[:, 1], outwards[:, 0]], axis=1)
+    turns = np.sign(np.einsum("ij,ij->i", geometry.u[:, :2], along))
+    if (turns != turns[0]).any() or turns[0] == 0:
+        return None
+    # Seen from where the source would be on the circle.
+    panels = geometry.panels[:, :2] - axis - radius * outwards
+    distances = -np.einsum("ij,ij->i", panels, outwards)
+    beside = turns[0] * np.einsum("ij,ij->i", panels, along)
+    above = geometry.panels[:, 2] - height
+    if max(np.ptp(distances), np.ptp(beside), np.ptp(above)) > NEAR * radius or distances.min() <= 0:
+        return None
+    pitch = tuple(float(np.linalg.norm(step, axis=1).mean()) for step in (geometry.u, geometry.v))
+    return Circle(
+        (float(axis[0]), float(axis[1])), radius, float(distances.mean()), angles, int(turns[0]),
+        (pitch[0], pitch[1]), (float(beside.mean()), float(above.mean())), height,
+    )  # fmt: skip
 
 
 def _refusal(why: str) -> str:

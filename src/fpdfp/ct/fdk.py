@@ -14,6 +14,7 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.ct.circle import Circle, circle, coverage, redundancy
 from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.rectify import on_circle
 from fpdfp.ct.scans import check_projections
 from fpdfp.errors import AccuracyWarning
 
@@ -29,7 +30,9 @@ def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> 
     Each view is weighted, filtered with a ramp along u, and back-projected. Up to sampling, the result is exact in the
     plane of the circle, and above and below it is more accurate the smaller the cone angle is. Full turns and short
     scans with any angles are supported, and so are detectors with an offset: if the panel sees a little more than one
-    half of the object in a full turn, the views are weighted accordingly.
+    half of the object in a full turn, the views are weighted accordingly. Rows may run from the top. Views of tilted
+    panels, and of sources and panels that are up to 1 % of the radius off a circle, are resampled to those of the
+    nearest one.
 
     Parameters
     ----------
@@ -67,6 +70,7 @@ def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> 
 
 def filter_projections(data: Array, geometry: ConeBeam, window: Window = "ram-lak") -> Array:
     """Do what :func:`fdk` does with projections that were checked."""
+    data, geometry = on_circle(data, geometry)
     xp, found = namespace(data), circle(geometry)
     nu, nv = geometry.detector
     columns = found.offset[0] + (np.arange(nu) - 0.5 * (nu - 1)) * found.pitch[0]

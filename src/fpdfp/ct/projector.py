@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
@@ -32,7 +33,8 @@ class XRayTransform(LinOp):
     this matrix, up to rounding.
 
     Where the geometry is straight (:attr:`fpdfp.ct.ConeBeam.is_straight`), the main axis is x or y, and the rows of a
-    detector column share their work; other geometries go ray by ray, which takes many times longer. Arrays of float32
+    detector column share their work; rows may also run from the top. Other geometries go ray by ray, which takes many
+    times longer. Arrays of float32
     and float64 are projected in their own precision, with sums along rays in float64; CuPy arrays on the GPU, in
     float32. On the CPU the bits do not depend on the number of threads. Lines go through the whole volume, also
     beyond the panel.
@@ -67,6 +69,9 @@ class XRayTransform(LinOp):
     def __init__(self, geometry: ConeBeam) -> None:
         self.geometry = check_geometry(geometry)
         self.in_shape, self.out_shape = geometry.volume, geometry.data_shape
+        #: The scan with rows from the bottom, if all views of the given one have theirs from the top.
+        self._upwards = rows_upwards(geometry)
+        self._flips = self._upwards is not geometry
 
     def apply(self, x: Array) -> Array:
         return self._each(x, self.in_shape, "x", lambda one: self._project(one, self._all_views))
@@ -127,23 +132,26 @@ class XRayTransform(LinOp):
         return out
 
     def _project(self, x: Array, views: IntArray) -> Array:
-        nu, nv = self.geometry.detector
-        if namespace(x) is not np:
-            return self._project_on_gpu(x, views)
-        out: Array = np.empty((len(views), nu, nv), dtype=x.dtype)
-        if self.geometry.is_straight:
+        out = self._project_on_gpu(x, views) if namespace(x) is not np else self._project_on_cpu(x, views)
+        return namespace(x).ascontiguousarray(out[..., ::-1]) if self._flips else out
+
+    def _project_on_cpu(self, x: Array, views: IntArray) -> Array:
+        out: Array = np.empty((len(views), *self.geometry.detector), dtype=x.dtype)
+        if self._upwards.is_straight:
             _kernels.xray.forward(x, *self._columns, views, out)
         else:
             _kernels.rays.forward(x, *self._frames, 3, views, out)
         return out
 
     def _smear(self, y: Array, views: IntArray, groups: IntArray, n_groups: int) -> Array:
+        if self._flips:
+            y = namespace(y).ascontiguousarray(y[..., ::-1])
         if namespace(y) is not np:
             return self._smear_on_gpu(y, views, groups, n_groups)
         out: Array = np.zeros((n_groups, *self.in_shape), dtype=y.dtype)
         bounds = np.searchsorted(groups, np.arange(n_groups + 1))
         for group, (begin, end) in enumerate(itertools.pairwise(bounds)):
-            if self.geometry.is_straight:
+            if self._upwards.is_straight:
                 _kernels.xray.adjoint(y[begin:end], *self._columns, views[begin:end], out[group])
             else:
                 _kernels.rays.adjoint(y[begin:end], *self._frames, 3, views[begin:end], out[group])
@@ -152,7 +160,7 @@ class XRayTransform(LinOp):
     def _project_on_gpu(self, x: Array, views: IntArray) -> Array:
         import cupy
 
-        if self.geometry.is_straight:
+        if self._upwards.is_straight:
             return _cuda.xray.forward(x, self._device_tables, cupy.asarray(views), self.geometry.detector[1])
         return _cuda.rays.forward(x, self._device_tables, cupy.asarray(views), self.geometry.detector)
 
@@ -160,7 +168,7 @@ class XRayTransform(LinOp):
         import cupy
 
         where = (self._device_tables, cupy.asarray(views))
-        if self.geometry.is_straight:
+        if self._upwards.is_straight:
             return _cuda.xray.adjoint_groups(y, *where, groups, n_groups, self.in_shape)
         return _cuda.rays.adjoint_groups(y, *where, groups, n_groups, self.in_shape)
 
@@ -170,18 +178,18 @@ class XRayTransform(LinOp):
 
     @functools.cached_property
     def _columns(self) -> Columns:
-        return columns(self.geometry)
+        return columns(self._upwards)
 
     @functools.cached_property
     def _frames(self) -> Frames:
-        return frames(self.geometry)
+        return frames(self._upwards)
 
     @functools.cached_property
     def _device_tables(self) -> Any:
         """The numbers of the scan in the memory of the GPU."""
         import cupy
 
-        if not self.geometry.is_straight:
+        if not self._upwards.is_straight:
             return Frames(*map(cupy.asarray, self._frames))
         return _cuda.xray.place(*self._columns, self.in_shape)
 
@@ -214,6 +222,11 @@ def _integers(name: str, value: Any) -> IntArray:
         raise ArgumentTypeError(name, f"must be a list of integers, got shape {array.shape} and dtype {array.dtype}")
     numbers: IntArray = np.ascontiguousarray(array, dtype=np.int64)
     return numbers
+
+
+def rows_upwards(geometry: ConeBeam) -> ConeBeam:
+    """Return the scan with rows from the bottom, if all views have theirs from the top; else itself."""
+    return dataclasses.replace(geometry, v=-geometry.v) if (geometry.v[:, 2] < 0).all() else geometry
 
 
 def columns(geometry: ConeBeam) -> Columns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,11 @@ from fpdfp.errors import AccuracyWarning, ArgumentError, ArgumentTypeError, Data
 
 #: The number of views that are examined.
 VIEWS = 48
+#: The share of the counts beside the object that must be air.
+AIR = 0.4
+#: Of the brightest counts: rows whose level beside the object is lower show the object there. The beam of a tube falls
+#: by up to a third towards the anode, so that air may have two thirds of the brightest counts.
+FULL = 0.6
 
 
 def line_integrals(
@@ -94,6 +100,64 @@ def line_integrals(
     if broken.any():
         _fill(out, broken)
     return out
+
+
+def air(raw: Any, dark: Any = None) -> Array:
+    """Return the unattenuated intensity of each row, read from the air beside the object, as an image for ``flat``.
+
+    For scans without flat images. The outer eighth of the columns on either side is looked at in all views. Per row,
+    the intensity is the mean of the shortest interval that holds two fifths of the counts there: it lies on the air
+    even if the object covers half of these pixels. Rows in which there is no air take the value of the nearest other
+    row, with an :class:`fpdfp.errors.AccuracyWarning`.
+
+    Parameters
+    ----------
+    raw
+        The images of the object, ``(views, nu, nv)``.
+    dark
+        Images without the beam, one ``(nu, nv)`` or a stack; None means 0.
+
+    Returns
+    -------
+    Array
+        ``(nu, nv)``, dark included, the same along u.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> raw = np.full((4, 16, 3), 1000.0)
+    >>> raw[:, 5:11] = 300.0
+    >>> fpdfp.ct.air(raw)[0]
+    array([1000., 1000., 1000.])
+    """
+    images = _images("raw", raw)
+    if images.ndim != 3 or 0 in images.shape:
+        raise ValueError(f"raw must have shape (views, nu, nv), got {images.shape}")
+    columns, rows = images.shape[1:]
+    black = np.zeros((columns, rows)) if dark is None else _mean("dark", dark, (columns, rows))
+    # The outermost columns of panels are often defective.
+    edge, width = columns // 50, max(1, columns // 8)
+    sides = np.r_[edge:width, columns - width : columns - edge] if width > edge else np.array([0, columns - 1])
+    counts = np.sort((images[:, sides] - black[sides]).reshape(-1, rows), axis=0)
+    _checks.finite("raw: the sides of the views", counts)
+    part = max(1, math.ceil(AIR * len(counts)))
+    begins = (counts[part - 1 :] - counts[: len(counts) - part + 1]).argmin(axis=0)
+    level = np.array([counts[b : b + part, row].mean() for row, b in enumerate(begins)])
+    covered = level < FULL * np.quantile(counts, 0.98)
+    if covered.all():
+        raise ValueError("raw: no row shows air beside the object; give flat images")
+    if covered.any():
+        warn(
+            f"raw: the object fills the view in {int(covered.sum())} of {rows} rows, the first of them "
+            f"{int(covered.argmax())}: their unattenuated intensity is that of the nearest other row",
+            AccuracyWarning,
+        )
+        known = np.flatnonzero(~covered)
+        nearest = known[np.abs(np.arange(rows)[:, None] - known).argmin(axis=1)]
+        level = level[nearest]
+    flat: Array = level + black
+    return flat
 
 
 def from_rows(images: Any, *, first: Literal["bottom", "top"] = "bottom") -> Array:

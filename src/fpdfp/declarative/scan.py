@@ -27,6 +27,7 @@ from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray
 from fpdfp.ct.device import device_name, module_for, move_to
 from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.reconstruction import minimise
 from fpdfp.declarative.build import Built, deal, make_penalty
 from fpdfp.declarative.settings import MEAN, PRINTED
 
@@ -110,8 +111,8 @@ class BuiltScan(Built):
 
     def reconstruct(self) -> Any:
         """Minimise with all views in one place; x ≥ 0 is not asked for, and so the minimum is that of the problem."""
-        found = ct.reconstruct(
-            self.projections, self.geometry, tv=self.tv / (self.scan.views * self.scan.weight), nonnegative=False,
+        found = minimise(
+            self.projections, self.geometry, self.tv / (self.scan.views * self.scan.weight), nonnegative=False,
             iterations=ITERATIONS, tol=ENOUGH, progress=False,
             device="cpu" if namespace(self.projections) is np else "cuda",
         )  # fmt: skip

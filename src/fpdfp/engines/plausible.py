@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._typing import Array
 from fpdfp.errors import MessageError
 
 #: The most rows: a column of them has 16 GiB.
@@ -31,7 +32,7 @@ def check_facts(name: str, facts: Any) -> None:
     """Refuse facts of a site's losses (rows, constants, values) that cannot be."""
     if int(facts.sizes.max(initial=0)) > ROWS or int(facts.sizes.sum()) > ROWS:
         raise MessageError(f"{name} says that it has {int(facts.sizes.sum())} rows, more than a table can have")
-    finite = facts.lipschitz[np.isfinite(facts.lipschitz)]
+    finite = _finite(facts.lipschitz)
     if finite.max(initial=0.0) > NUMBER or not facts.least_convexity <= finite.min(initial=np.inf) * (1 + 1e-6):
         raise MessageError(
             f"{name} says that its losses have Lipschitz constants of {finite.max(initial=0.0):.3g} and are strongly "
@@ -48,10 +49,16 @@ def compare_facts(names: Sequence[str], facts: Sequence[Any]) -> None:
     for name, one in zip(names, facts, strict=True):
         check_facts(name, one)
     compare(names, [float(one.sizes.sum()) for one in facts], TIMES, "{:.0f} rows")
-    largest = [float(one.lipschitz[np.isfinite(one.lipschitz)].max(initial=0.0)) for one in facts]
+    largest = [float(_finite(one.lipschitz).max(initial=0.0)) for one in facts]
     compare(names, largest, CONSTANTS, "losses with a Lipschitz constant of {:.3g}")
     known = [i for i, constant in enumerate(largest) if constant > 0]
     compare([names[i] for i in known], [1.0 / largest[i] for i in known], CONSTANTS, "losses of curvature 1/{:.3g}")
+
+
+def _finite(numbers: Array) -> Array:
+    """Return the numbers that are finite, whatever their type."""
+    given = np.asarray(numbers, dtype=np.float64)
+    return given[np.isfinite(given)]
 
 
 def compare(names: Sequence[str], numbers: Sequence[float], times: float, words: str) -> None:
@@ -109,7 +116,7 @@ def _check_numbers(value: Any) -> None:
         for one in value:
             _check_numbers(one)
     elif isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
-        largest = float(abs(value[np.isfinite(value)].astype(np.float64)).max(initial=0.0))
+        largest = float(abs(_finite(value)).max(initial=0.0))
         if largest > NUMBER:
             raise MessageError(f"an answer has the number {largest:.3g}, which no table gives")
     elif isinstance(value, int | float) and NUMBER < abs(value) < np.inf:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fpdfp._array import namespace
+from fpdfp._numbers import format_bits
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._warn import warn
 from fpdfp.compress import Natural
-from fpdfp.engines.traffic import Traffic
+from fpdfp.engines.traffic import Carried, Traffic
 from fpdfp.errors import AbsentError, AccuracyWarning
 from fpdfp.methods.base import Algorithm, Method
 from fpdfp.penalties.separable import L1
@@ -180,6 +181,10 @@ class Result:
     traffic
         All bits that clients and server sent, by kind of message (``print(result.traffic)``; the kinds are in
         :mod:`fpdfp.engines.traffic`).
+    wire
+        The bytes that went over the network of the caller during the run, with all that is around messages; None where
+        nobody counts them. What several sites are sent alike goes to the hub once, so this may be less than
+        ``traffic`` counts.
     total_up, total_down
         Those of all kinds together.
     bits_up, bits_down
@@ -213,6 +218,7 @@ class Result:
     algorithm: Algorithm | None = None
     compression: tuple[str, ...] = ()
     features: FeatureSubset | None = None
+    wire: Carried | None = None
 
     @property
     def v(self) -> Array:
@@ -275,6 +281,11 @@ class Result:
         reason = self.algorithm.reason
         return [f"method        {self.algorithm.summary}", *([f"chosen        {reason}"] if reason else [])]
 
+    def _describe_wire(self, wire: Carried) -> str:
+        times = 8 * (wire.up + wire.down) / max(self.traffic.up + self.traffic.down, 1)
+        up, down = format_bits(8 * wire.up), format_bits(8 * wire.down)
+        return f"on the wire   {up} up, {down} down, {times:.2f} times the total"
+
     def __str__(self) -> str:
         certificate = self.certificate
         lines = [
@@ -284,6 +295,7 @@ class Result:
             *([] if self.features is None else [f"features      {self.features}"]),
             f"objective     {self.objective:.10g}",
             str(self.traffic),
+            *([] if self.wire is None else [self._describe_wire(self.wire)]),
         ]
         if certificate.relative_gap is None:
             lines.append("duality gap   not known")

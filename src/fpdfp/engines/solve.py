@@ -27,7 +27,7 @@ from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import RESERVED, FeatureSubset, Result, make_result
 from fpdfp.engines.run import Run, restore
 from fpdfp.engines.stopping import Ending
-from fpdfp.engines.traffic import Meter
+from fpdfp.engines.traffic import Carried, Meter
 from fpdfp.errors import (
     AbsentError,
     AccuracyWarning,
@@ -201,7 +201,7 @@ def _name_separation(problem: Problem, result: Result, tol: float | None) -> Res
     if tol is None or not isinstance(problem.losses, LinearModel):
         return result
     # Newton's method is soon where nothing is left of the objective, and certifies that.
-    vanished = result.status == "converged" and result.objective <= problem.least_scale
+    vanished = result.status == "converged" and result.certificate.scale > abs(result.objective)
     if not (vanished or result.status in NOT_REACHED):
         return result
     meter = Meter(problem.losses)
@@ -232,7 +232,12 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
             engine.collector.records.clear()  # what became of exchanges is told of each run
             options = engine.add_options(problem, options)
         options = dataclasses.replace(options, prefer=name_network(options.prefer, engine))
-        return _Solve(problem, method, options, engine, given).go()
+        before = None if engine is None else engine.carried
+        result = _Solve(problem, method, options, engine, given).go()
+        after = None if engine is None else engine.carried
+        if before is None or after is None:
+            return result
+        return dataclasses.replace(result, wire=Carried(after.up - before.up, after.down - before.down))
 
 
 class _Solve:

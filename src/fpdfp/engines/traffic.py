@@ -61,6 +61,13 @@ class Bits(NamedTuple):
 NOTHING = Bits(0, 0)
 
 
+class Carried(NamedTuple):
+    """Bytes that went over a network, from clients (up) and to them (down), with all that is around messages."""
+
+    up: int
+    down: int
+
+
 class Traffic(Mapping[str, Bits]):
     """The bits of a run by kind of message, all clients together.
 

@@ -11,6 +11,7 @@ from fpdfp.engines import spec
 from fpdfp.engines.job import Job
 from fpdfp.engines.parcel import pack
 from fpdfp.engines.requests import Request
+from fpdfp.engines.traffic import Carried
 from fpdfp.precondition.cost import Network
 
 #: A request as it is carried: a dictionary of what is asked.
@@ -30,6 +31,11 @@ class Transport(abc.ABC):
     @property
     def network(self) -> Network | None:
         """The latency and the bandwidth of the way to the sites, as measured; None where they are not."""
+        return None
+
+    @property
+    def carried(self) -> Carried | None:
+        """The bytes that went over the network so far; None where nobody counts them."""
         return None
 
     @property

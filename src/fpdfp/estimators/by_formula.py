@@ -106,7 +106,7 @@ class ByFormula:
 
         used = Scaled(centre, np.where(scale > 0, scale, 1.0))
         problem = self._minimise(build, structure, columns, used, self._choose_method)
-        self._note_run(problem)
+        self._note_run(problem, formula=str(formula), missing=missing, levels=levels, weights=weights)
         down = asking.down + len(moments) * plain_bits((2 * d,), np.dtype(np.float64)) * int(bool(self.standardize))
         self._keep(problem, columns, structure.ridge, asking.up, down)
         self.rows_ = dict(zip(asking.names, found.used, strict=True))

@@ -111,10 +111,12 @@ class Reporting:
             clients=self.rows_, seed=seed,
         )  # fmt: skip
 
-    def _note_run(self: Any, problem: Problem | None) -> None:
-        """Take note of the folder that a federation has written for the fit of a problem."""
-        engine = None if problem is None else getattr(problem.losses, "engine", None)
+    def _note_run(self: Any, problem: Problem | None, **fit: Any) -> None:
+        """Take note of the folder that a federation has written for the fit of a problem, and there of the fit."""
+        engine: Any = None if problem is None else getattr(problem.losses, "engine", None)
         self.run_folder_ = getattr(engine, "run_folder", None)
+        if self.run_folder_ is not None:
+            engine.note_fit(self, fit)
 
     def _add_sections(self: Any) -> None:
         """Add what is known of the fit to the folder that a federation has written."""

@@ -57,6 +57,8 @@ class Agent:
         What answers.
     backoff
         How long to wait between attempts to connect.
+    data
+        A digest of the site's data, for analyses that are repeated later.
 
     Attributes
     ----------
@@ -64,8 +66,8 @@ class Agent:
         Whether there is a connection now.
     """
 
-    def __init__(self, identity: Identity, desk: Desk, backoff: Backoff | None = None) -> None:
-        self.identity, self._desk = identity, desk
+    def __init__(self, identity: Identity, desk: Desk, backoff: Backoff | None = None, data: str = "") -> None:
+        self.identity, self._desk, self._data = identity, desk, data
         self._backoff = backoff or Backoff()
         self._ended = threading.Event()
         self._seen, self._heads = ReplayGuard(identity.folder), Receiver()
@@ -117,8 +119,9 @@ class Agent:
     def _attend(self) -> None:
         """Connect once, and answer until the connection ends."""
         audit = self._desk.audit
-        anchor = None if audit is None else audit.anchor
-        with Stream(self.identity.about, self.identity.credentials, log=anchor) as stream:
+        said = {"data": self._data} if self._data else {}
+        more: dict[str, Any] = said if audit is None else {**said, "log": list(audit.anchor)}
+        with Stream(self.identity.about, self.identity.credentials, more=more) as stream:
             self._stream, self._anchored = stream, -EVERY
             remembered = read_anchor(stream.said.get("log"))
             if audit is not None and remembered is not None and not audit.has(remembered):
@@ -179,7 +182,7 @@ class Agent:
             return
         started = time.monotonic()
         reply = respond(message, self.identity.about, self._desk, self._seen, self._heads)
-        said: dict[str, Any] = {"id": number, "seconds": time.monotonic() - started}
+        said: dict[str, Any] = {"id": number, "seconds": round(time.monotonic() - started, 4)}
         if self._desk.audit is not None and time.monotonic() - self._anchored > EVERY:
             self._anchored = time.monotonic()
             said["log"] = list(self._desk.audit.anchor)
@@ -256,9 +259,9 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def attend(identity: Identity, desk: Desk) -> None:
+def attend(identity: Identity, desk: Desk, data: str = "") -> None:
     """Run a site until it is interrupted or terminated."""
-    agent = Agent(identity, desk)
+    agent = Agent(identity, desk, data=data)
 
     def end(*_: Any) -> None:
         # In a thread: what stop() waits for may be held by the code that the signal has interrupted.

@@ -108,6 +108,7 @@ def join(
     """
     with leaving():
         from fpdfp.federation.agent import alone, attend
+        from fpdfp.federation.repeat import digest_of_data
 
         identity = find_identity(invitation, folder)
         about = identity.about
@@ -130,7 +131,8 @@ def join(
             return
         log_to_stderr()
         with alone(identity.folder), contextlib.closing(open_desk(identity, data, policy)) as desk:
-            attend(identity, desk)
+            fingerprint = str(getattr(desk.table, "fingerprint", ""))
+            attend(identity, desk, digest_of_data(identity.folder, fingerprint))
 
 
 def find_identity(invitation: Path, folder: Path | None) -> Identity:
@@ -191,6 +193,26 @@ def describe(study: StudyFolder) -> None:
             for line in federation.status().warnings:
                 say(line, err=True)
             say(*str(federation.describe()).splitlines())
+
+
+@app.command()
+def repeat(
+    study: StudyFolder,
+    run: Annotated[Path, typer.Argument(help="The folder of a run, in the folder runs of the study.")],
+) -> None:
+    """Fit again what a run folder is about, and say whether the digits are the same, and what differs.
+
+    Example: fpdfp federation repeat study study/runs/first
+    """
+    with leaving():
+        from fpdfp.federation.analyst import Federation
+        from fpdfp.federation.repeat import repeat as run_again
+
+        with Federation(study) as federation:
+            said = run_again(run, federation)
+        say(*str(said).splitlines())
+    if not said.same:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -363,7 +385,7 @@ def approve(
         if name is not None:
             approvals.answer(name, answer)
         for one in approvals.read().values():
-            typer.echo(str(one))
+            say(*str(one).splitlines())
 
 
 @app.command()

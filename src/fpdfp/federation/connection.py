@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from fpdfp.errors import AbsentError, MessageError, RefusalError
 from fpdfp.federation import keys
-from fpdfp.federation.anchors import Anchor, Anchors, read_anchor
+from fpdfp.federation.anchors import Anchors, read_anchor
 from fpdfp.federation.framing import (
     CLIENT_OPTIONS,
     LONGEST,
@@ -44,6 +44,7 @@ from fpdfp.federation.framing import (
     clock_difference,
     encode,
     hello,
+    pack_together,
     split,
 )
 from fpdfp.federation.identity import PENDING, About, Credentials, Identity, Invitation, pending_key
@@ -67,8 +68,8 @@ class Stream:
         The longest body that is taken.
     protocol
         The versions of the protocol that are spoken.
-    log
-        The last line of a site's log.
+    more
+        What the hello says beside who connects: of a site's log and its data.
 
     Attributes
     ----------
@@ -84,7 +85,7 @@ class Stream:
         credentials: Credentials,
         limit: int = LONGEST,
         protocol: tuple[int, int] = PROTOCOL,
-        log: Anchor | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         import grpc
 
@@ -104,7 +105,7 @@ class Stream:
         )
         try:
             self._call = self._channel.stream_stream(METHOD)(self._outgoing())
-            self.send(hello(about.study, about.role, about.name, protocol, log))
+            self.send(hello(about.study, about.role, about.name, protocol, more))
             self._messages = self._incoming()
             # Somebody who takes the connection and says nothing is not waited for.
             alarm = threading.Timer(PATIENCE, self._call.cancel)
@@ -265,6 +266,8 @@ def read_status(message: Message) -> dict[str, Any]:
                 found |= {"since": since.timestamp(), "software": read_release(site.get("software"))}
             if site.get("ends") is not None:
                 found["ends"] = datetime.datetime.fromisoformat(site["ends"]).isoformat()
+            if site.get("data") is not None:
+                found["data"] = read_release(site["data"])
             if site.get("clock") is not None:
                 found["clock"] = printable(site["clock"], 100)
             sites.append(found)
@@ -421,8 +424,8 @@ class Connection:
             number = next(self._numbers)
             numbers.add(number)
             to = [[name, len(waiting[name])] for name in group]
-            about = {"id": number, "to": to, "left": max(0.0, until - started)}
-            stream.send(Message("ask", about, b"".join(waiting[name] for name in group)))
+            about = {"id": number, "to": to, "left": round(max(0.0, until - started), 3)}
+            stream.send(pack_together(Message("ask", about, b"".join(waiting[name] for name in group))))
         while any(name not in found for name in waiting):
             message = self._next(until)
             if message is None:

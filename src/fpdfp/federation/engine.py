@@ -15,10 +15,12 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.record import plan_name
 from fpdfp.engines.remote_engine import RemoteEngine
+from fpdfp.engines.traffic import Carried
 from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation.connection import Connection
 from fpdfp.federation.conversation import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
+from fpdfp.federation.repeat import write_analysis
 from fpdfp.federation.text import printable, refuse_unprintable
 from fpdfp.precondition.cost import TYPICAL, Network
 from fpdfp.problem import Problem
@@ -169,6 +171,10 @@ class FederationEngine(RemoteEngine):
         return self._asking.link
 
     @property
+    def carried(self) -> Carried:
+        return Carried(self.link.usage.up, self.link.usage.down)
+
+    @property
     def network(self) -> Network | None:
         # To powers of two, so that a run that goes on later is likely to choose the same.
         latency, bandwidth = self.link.measured.latency, self.link.measured.bandwidth
@@ -197,6 +203,11 @@ class FederationEngine(RemoteEngine):
             # A name that is given again goes on with the run that it is the name of.
             added |= {"checkpoint": recorder.checkpoint, "resume": True}
         return dataclasses.replace(options, **added)
+
+    def note_fit(self, estimator: Any, fit: Mapping[str, Any]) -> None:
+        """Write into the folder of the run that has ended from what its fit can be repeated."""
+        if self.run_folder is not None:
+            write_analysis(self.run_folder, self, estimator, fit)
 
     def declare(self, problems: int, folds: int) -> None:
         self._plan = plan_name()

@@ -18,7 +18,8 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import fpdfp
@@ -84,6 +85,33 @@ def encode(message: Message) -> list[bytes]:
     if len(head) > LONGEST_HEAD:
         raise ValueError(f"the head of a message may have {LONGEST_HEAD} bytes, this one has {len(head)}")
     return [HEAD.pack(MAGIC, len(head), len(message.body)) + head, message.body]
+
+
+def pack_together(message: Message) -> Message:
+    """Return a message with its body deflated, if that is shorter: what several sites are sent is much the same."""
+    if len(message.about["to"]) < 2 or len(message.body) > PART:
+        return message
+    body = zlib.compress(message.body, 1)
+    if len(body) >= len(message.body):
+        return message
+    return message._replace(about={**message.about, "whole": len(message.body)}, body=body)
+
+
+def unpack_together(message: Message) -> bytes:
+    """Return the body of a message, inflated where it is not sent as it is; raise MessageError if it cannot be."""
+    length = message.about.get("whole")
+    if length is None:
+        return message.body
+    if type(length) is not int or not 0 <= length <= PART:
+        raise MessageError(f"a body may be deflated from at most {PART} bytes")
+    inflate = zlib.decompressobj()
+    try:
+        body = inflate.decompress(message.body, length + 1)
+    except zlib.error:
+        raise MessageError("a body cannot be inflated") from None
+    if len(body) != length or not inflate.eof or inflate.unused_data:
+        raise MessageError(f"a body must be deflated from {length} bytes")
+    return body
 
 
 def split(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -238,11 +266,11 @@ class Inbox(Generic[T]):
 
 
 def hello(
-    study: str, role: str, name: str, protocol: tuple[int, int] = PROTOCOL, log: tuple[int, str] | None = None
+    study: str, role: str, name: str, protocol: tuple[int, int] = PROTOCOL, more: Mapping[str, Any] | None = None
 ) -> Message:
-    """Return the first message of a connection; ``log`` is a line of a site's log that its sender knows."""
+    """Return the first message of a connection; ``more`` is what else it says, of a site's log and its data."""
     about: dict[str, Any] = {"study": study, "role": role, "name": name, "protocol": list(protocol)}
-    about |= {} if log is None else {"log": list(log)}
+    about |= more or {}
     return Message("hello", {**about, "software": fpdfp.__version__, "time": time.time()})
 
 

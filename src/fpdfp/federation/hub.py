@@ -37,6 +37,7 @@ from fpdfp.federation.framing import (
     encode,
     hello,
     split,
+    unpack_together,
 )
 from fpdfp.federation.registry import Member, refuse_early, refuse_used
 from fpdfp.federation.study import Study
@@ -326,6 +327,7 @@ class Hub:
             # It is remembered when the site has seen what is remembered, and answers nevertheless.
             _refuse_log(member, self._anchors.compare(member.name, read_anchor(said.about.get("log")), member.era))
         said_of_itself = {name: said.about.get(name) for name in ("software", "time")}
+        said_of_itself["data"] = read_release(said.about.get("data"))
         return Peer(member, fingerprint, invited, said_of_itself, self.limits, decoder)
 
     async def _connect(self, _: AsyncIterator[bytes], context: Any) -> None:
@@ -388,7 +390,8 @@ class Hub:
                 await context.write(part)
             return
         known = self._anchors.of(peer.member.name, peer.member.era) if peer.member.role == "site" else None
-        peer.send(hello(self.study.name, "hub", "hub", self._protocol, known))
+        more = {} if known is None else {"log": list(known)}
+        peer.send(hello(self.study.name, "hub", "hub", self._protocol, more))
         decoder.limit = LONGEST_HEAD if peer.invited else min(LONGEST, self.limits.memory)
         self._arrive(peer)
         writer = asyncio.create_task(self._write(peer, context))
@@ -481,11 +484,12 @@ class Hub:
         about = {"asker": {"name": peer.member.name, "role": peer.member.role, "fingerprint": peer.fingerprint}}
         left = message.about.get("left")
         left = min(max(left, 0.0), LONGEST_WAIT) if isinstance(left, int | float) else LONGEST_WAIT
+        whole = unpack_together(message)
         for entry in to:
             name, length = entry if isinstance(entry, list) and len(entry) == 2 else ("", -1)
-            if not isinstance(name, str) or type(length) is not int or not 0 <= length <= len(message.body) - at:
+            if not isinstance(name, str) or type(length) is not int or not 0 <= length <= len(whole) - at:
                 raise MessageError("a request must say how long it is for each site")
-            body = message.body[at : at + length]
+            body = whole[at : at + length]
             at += length
             site = self._sites.get(name)
             if site is None:
@@ -547,7 +551,7 @@ class Hub:
             if site is not None:
                 ends = member.certificates.get(site.fingerprint)
                 state |= {"since": site.since, "software": read_release(site.said.get("software")), "ends": ends}
-                state |= {"clock": clock_difference(site.said, site.since)}
+                state |= {"data": site.said["data"], "clock": clock_difference(site.said, site.since)}
             sites.append(state)
         about = {"id": message.about.get("id"), "software": fpdfp.__version__, "study": self.study.name}
         body = json.dumps({"sites": sites, "warnings": self.study.warnings()}).encode()

@@ -1,0 +1,149 @@
+"""The command ``fpdfp ct reconstruct``: from a scanner's files and a description of the scan to a volume."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fpdfp._settings import Document, Table
+from fpdfp._typing import Array
+from fpdfp.ct.calibration import Calibration, calibrate
+from fpdfp.ct.files import load_volume, save_volume
+from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.reconstruction import Reconstruction, reconstruct
+from fpdfp.ct.scans import air, from_rows, line_integrals
+
+#: The description of a scan, in its folder.
+NAME = "scan.toml"
+#: Voxels across the volume where none are given: as many as the binned panel has columns, but at most so many.
+VOXELS = 128
+
+
+class Scan(NamedTuple):
+    """What a folder describes."""
+
+    projections: Array
+    geometry: ConeBeam
+
+
+def read_scan(folder: Path) -> Scan:
+    """Read the folder of a scan: images, and distances in ``scan.toml``.
+
+    Counts are binned before the logarithm, which keeps noise from becoming a bias.
+    """
+    document = Document.read(folder / NAME)
+    table = Table(document, (), document.data)
+    first = table.text("first", "top", ("top", "bottom"))
+    factor = table.integer("bin", 1, at_least=1)
+    upright = table.text("axis", "vertical", ("vertical", "horizontal")) == "vertical"
+
+    def images(key: str) -> Array:
+        path = table.file(key)
+        stack = np.load(path, mmap_mode="r") if path.suffix == ".npy" else load_volume(path, axes="xyz").data
+        if stack.ndim == 2:
+            stack = stack[None]
+        turned = stack if upright else stack.swapaxes(1, 2)[:, ::-1]
+        return _binned(from_rows(turned, first=first), factor)  # type: ignore[arg-type]
+
+    raw = images("images")
+    dark = images("dark") if table.gives("dark") else None
+    flat = images("flat") if table.gives("flat") else air(raw, None if dark is None else dark.mean(axis=0))
+    data = line_integrals(raw, flat, dark, clip=table.real("clip", 1e-3, above=0.0), dead="interpolate")
+    geometry = _geometry(table, len(data), (data.shape[1], data.shape[2]), factor)
+    table.accept()
+    return Scan(data, geometry)
+
+
+def _geometry(table: Table, views: int, detector: tuple[int, int], factor: int) -> ConeBeam:
+    source, panel = table.real("source", above=0.0), table.real("panel", above=0.0)
+    pixel = factor * table.real("pixel", above=0.0)
+    angles = table.take("angles", None, list) if table.gives("angles") else None
+    arc = table.real("arc", 360.0, above=0.0)
+    # The disc that the panel sees in all views, and as high as it sees at the axis.
+    across = 0.5 * detector[0] * pixel
+    width = 2 * source * across / float(np.hypot(across, panel))
+    side = table.real("voxel", 0.0, at_least=0.0) or width / min(detector[0], VOXELS)
+    n, layers = (max(1, round(size / side)) for size in (width, detector[1] * pixel * source / panel))
+    given = {"views": views, "arc": arc} if angles is None else {"angles": angles}
+    scan = ConeBeam.circular(
+        (n, n, layers), detector, source=source, panel=panel, voxel=side, pixel=pixel, unit="degrees", **given
+    )
+    if scan.n_views != views:
+        table.fail("angles", f"must be as many as there are images, {views}, got {scan.n_views}")
+    return scan
+
+
+def _binned(images: Array, factor: int) -> Array:
+    """Return the means of blocks of pixels; the last columns and rows may be left out."""
+    count, nu, nv = images.shape
+    columns, rows = nu // factor, nv // factor
+    blocks = images[:, : columns * factor, : rows * factor].reshape(count, columns, factor, rows, factor)
+    means: Array = blocks.mean(axis=(2, 4), dtype=np.float32)
+    return means
+
+
+def run(
+    folder: Path, output: Path, *, tv: str, calibrated: bool, device: str, progress: bool | None = None
+) -> tuple[Calibration | None, Reconstruction]:
+    """Reconstruct the scan of a folder; write the volume, a report in JSON and a picture beside it."""
+    weight: Any = "auto"
+    if tv != "auto":
+        try:
+            weight = float(tv)
+        except ValueError:
+            raise ValueError(f"tv must be a number of at least 0, or 'auto', got {tv!r}") from None
+    if not output.parent.is_dir():
+        raise ValueError(f"output: there is no folder {output.parent}")
+    data, geometry = read_scan(folder)
+    found = calibrate(data, geometry) if calibrated else None
+    used = geometry if found is None else found.geometry
+    result = reconstruct(data, used, tv=weight, device=device, progress=progress)
+    save_volume(output, result.volume, voxel=None if output.suffix == ".npy" else geometry.voxel)
+    stem = output.name.removesuffix(".gz").rpartition(".")[0]
+    report = output.with_name(f"{stem}.json")
+    report.write_text(json.dumps(_report(found, result), indent=1) + "\n", encoding="utf-8")
+    _draw(found, result, output.with_name(f"{stem}.png"))
+    return found, result
+
+
+def _report(found: Calibration | None, result: Reconstruction) -> dict[str, Any]:
+    names = ("sense", "offset", "tilt", "margin", "residual", "given")
+    calibration = None if found is None else {name: getattr(found, name) for name in names}
+    weights, scores = result.scores.tolist()
+    return {
+        "calibration": calibration,
+        "reconstruction": {
+            "tv": result.tv, "weight": result.weight, "finer": result.finer, "status": result.status,
+            "iterations": result.iterations, "seconds": round(result.seconds, 2), "objective": result.objective,
+            "left_out": None if np.isnan(result.left_out) else result.left_out,
+        },
+        "curve": [{"tv": tv, "score": score} for tv, score in zip(weights, scores, strict=True)],
+    }  # fmt: skip
+
+
+def _draw(found: Calibration | None, result: Reconstruction, file: Path) -> None:
+    """Draw three orthogonal slices, the curves of the calibration and that of the weight."""
+    from matplotlib.figure import Figure
+
+    from fpdfp._array import to_host
+
+    volume = to_host(result.volume)
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    axes = figure.subplots(2, 3)
+    top = float(np.quantile(volume, 0.999)) or 1.0
+    for axis, (panel, name) in enumerate(zip(axes[0], ("x", "y", "z"), strict=True)):
+        middle = np.take(volume, volume.shape[axis] // 2, axis=axis)
+        panel.imshow(middle.T, cmap="gray", origin="lower", vmin=0.0, vmax=top)
+        panel.set(title=f"the middle across {name}", xticks=[], yticks=[])
+    for name, curve in {} if found is None else found.curves.items():
+        place = axes[1, 1] if name == "tilt" else axes[1, 0]
+        place.plot(*curve, "o-", markersize=3, label=name)
+    axes[1, 0].set(xlabel="offset, pixels", ylabel="residual of left-out views")
+    axes[1, 1].set(xlabel="tilt, degrees")
+    if result.scores.size:
+        axes[1, 2].loglog(*result.scores, "o-", markersize=3)
+    axes[1, 2].set(xlabel="tv", ylabel="score of left-out views")
+    figure.savefig(file, dpi=100)

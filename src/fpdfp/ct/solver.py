@@ -1,0 +1,204 @@
+"""Accelerated proximal gradient steps for total variation, in the metric of a convolution."""
+
+from __future__ import annotations
+
+import logging
+import math
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from fpdfp._numbers import accelerate
+from fpdfp._typing import Array
+from fpdfp.ct.fdk import filter_projections
+from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.projector import XRayTransform
+from fpdfp.linops import Gradient
+from fpdfp.penalties import GroupL12
+
+#: Frequencies with less than this share of the largest response are treated as if they had it.
+FLOOR = 0.05
+#: Dual steps of the regulariser after which the gap of the proximal step is looked at, and how often at most.
+DUAL_STEPS, DUAL_ROUNDS = 10, 10
+#: The gap of a proximal step that is good enough, relative to the squared length of the step.
+INEXACT = 0.1
+#: A gap of this share of the objective is always good enough.
+ENOUGH = 1e-6
+#: The middle serves for the response where it is seen at least this well, relative to the voxel that is seen best.
+HALF = 0.5
+#: Steps that are tried in an iteration at most.
+MOST_TRIALS = 40
+#: What a curvature that turned out too small is multiplied with beyond what was seen.
+MARGIN = 1.05
+
+_log = logging.getLogger("fpdfp.ct")
+
+
+class Solver:
+    """Accelerated proximal gradient steps in the metric of a convolution.
+
+    ::
+
+        y     = z − P∇f(z)/L
+        x⁺    = argmin_x  L/2 ‖x − y‖²_{P⁻¹} + g(x),   by dual steps: x = y − PBᵀv/L
+        z⁺    = x⁺ + (θ − 1)/θ⁺ (x⁺ − x)
+
+    with P the inverse of the convolution, and L such that ‖A(x⁺ − z)‖² is at most L‖x⁺ − z‖² in that metric.
+    Projections of x and z are kept, so that this and the objective cost nothing.
+    """
+
+    def __init__(self, data: Array, geometry: ConeBeam, tv: float, nonnegative: bool, module: ModuleType) -> None:
+        self.xp, self.data, self.nonnegative = module, data, nonnegative
+        self.projector = XRayTransform(geometry)
+        self.views = geometry.n_views
+        self.gradient = _Differences(geometry, module, data.dtype)
+        self.filter = self._inverse_response()
+        self.curvature = 1.0
+        self.x = self._start(geometry)
+        self.image = self.projector.apply(self.x)
+        self.v = module.zeros((3, *geometry.volume), dtype=data.dtype)
+        self.w = module.zeros(geometry.volume, dtype=data.dtype)
+        self.restart(tv)
+
+    def restart(self, tv: float) -> None:
+        """Begin with another weight, at the volume that was found."""
+        self.tv, self.penalty = tv, GroupL12(tv, axis=0).bind(self.v.shape)
+        self.theta, self.z, self.z_image = 1.0, self.x, self.image
+        #: How far the last proximal step was from its minimum.
+        self.gap = 0.0
+        self.objective = self._objective(self.x, self.image)
+
+    def _start(self, geometry: ConeBeam) -> Array:
+        try:
+            start = filter_projections(self.data, geometry)
+        except ValueError as reason:
+            _log.warning("starting from zero instead of a filtered back-projection: %s", reason)
+            start = self.xp.zeros(geometry.volume, dtype=self.data.dtype)
+        return self.xp.maximum(start, 0.0) if self.nonnegative else start
+
+    def _inverse_response(self) -> Array:
+        """The gains of P: one over the Fourier transform of the response of AᵀA/V to an impulse in the middle.
+
+        Where hardly any ray meets the middle, the impulse is where most do.
+        """
+        xp, shape = self.xp, self.projector.in_shape
+        seen = self.projector.adjoint(xp.ones_like(self.data))
+        place = tuple(n // 2 for n in shape)
+        most = float(seen.max())
+        if most <= 0:
+            raise ValueError("geometry: no ray of any view meets the volume")
+        if float(seen[place]) < HALF * most:
+            place = tuple(int(at) for at in np.unravel_index(int(seen.argmax()), shape))
+        impulse = xp.zeros(shape, dtype=self.data.dtype)
+        impulse[place] = 1.0
+        response = self.projector.adjoint(self.projector.apply(impulse)) / self.views
+        spectrum = xp.fft.rfftn(xp.roll(response, [-at for at in place], range(3))).real
+        gains: Array = 1.0 / xp.maximum(spectrum, FLOOR * spectrum.max())
+        return gains.astype(self.data.dtype)
+
+    def metric(self, x: Array, gains: Array) -> Array:
+        """Multiply the Fourier transform of x with gains."""
+        fft = fft_of(self.xp)
+        product: Array = fft.irfftn(fft.rfftn(x) * gains, s=x.shape)
+        return product.astype(x.dtype, copy=False)
+
+    def _objective(self, x: Array, image: Array) -> float:
+        residual = image - self.data
+        data_term = dot(residual, residual) / (2 * self.views)
+        return data_term + (self.penalty.value(self.gradient.apply(x)) if self.tv else 0.0)
+
+    def rehearse(self) -> None:
+        """Do the expensive part of an iteration without changing anything, to time it."""
+        self.projector.adjoint(self.projector.apply(self.x))
+
+    def advance(self) -> float:
+        """Do an iteration; return how much the volume has changed, relative to itself."""
+        slope = self.metric(self.projector.adjoint(self.z_image - self.data) / self.views, self.filter)
+        for _ in range(MOST_TRIALS):
+            x = self._prox(self.z - slope / self.curvature)
+            image = self.projector.apply(x)
+            step, moved_image = x - self.z, image - self.z_image
+            length = dot(step, self.metric(step, 1.0 / self.filter))
+            seen = dot(moved_image, moved_image) / self.views
+            if seen <= self.curvature * length * (1 + 1e-4) or length == 0:
+                break
+            self.curvature = MARGIN * seen / length
+        else:
+            raise FloatingPointError("no step was found: projections or geometry are badly scaled")
+        objective = self._objective(x, image)
+        change = x - self.x
+        if objective > self.objective:
+            self.theta = 1.0
+        beta, self.theta = accelerate(self.theta)
+        self.z, self.z_image = x + beta * change, image + beta * (image - self.image)
+        self.x, self.image, self.objective = x, image, objective
+        size = dot(x, x)
+        return math.sqrt(dot(change, change) / size) if size else 0.0
+
+    def _prox(self, y: Array) -> Array:
+        """Accelerated dual steps, until the gap is small beside the step; the duals are kept for the next call."""
+        self.gap = 0.0
+        if not self.tv and not self.nonnegative:
+            return y
+        xp, scaled = self.xp, self.filter / self.curvature
+        sigma = 1.0 / ((self.gradient.squared_norm + 1.0) * float(scaled.max()))
+        v, w, theta = self.v, self.w, 1.0
+        v_point, w_point = v, w
+        for _ in range(DUAL_ROUNDS):
+            for _ in range(DUAL_STEPS):
+                u = y - self.metric(self.gradient.adjoint(v_point) - w_point, scaled)
+                v_new = self.penalty.conjugate_prox(v_point + sigma * self.gradient.apply(u), sigma) if self.tv else v
+                w_new = xp.maximum(w_point - sigma * u, 0.0) if self.nonnegative else w
+                beta, theta = accelerate(theta)
+                v_point, w_point = v_new + beta * (v_new - v), w_new + beta * (w_new - w)
+                v, w = v_new, w_new
+            pull = self.gradient.adjoint(v) - w
+            moved = self.metric(pull, scaled)
+            x = xp.maximum(y - moved, 0.0) if self.nonnegative else y - moved
+            inverse = 1.0 / scaled
+            # Half the squared distance from y, in the metric, of x and of the point that the duals stand for.
+            away = x - y
+            primal = 0.5 * dot(away, self.metric(away, inverse))
+            primal += self.penalty.value(self.gradient.apply(x)) if self.tv else 0.0
+            self.gap = primal - (dot(pull, y) - 0.5 * dot(pull, moved))
+            step = x - self.z
+            if self.gap <= max(INEXACT * dot(step, self.metric(step, inverse)), ENOUGH * self.objective):
+                break
+        self.v, self.w = v, w
+        return x
+
+
+class _Differences:
+    """The gradient in units in which a cubic voxel of the same volume has the side 1."""
+
+    def __init__(self, geometry: ConeBeam, module: ModuleType, dtype: Any) -> None:
+        self.plain = Gradient(geometry.volume)
+        sides = np.array(geometry.voxel)
+        factors = np.cbrt(sides.prod()) / sides
+        self.factors: Any = None
+        self.squared_norm = self.plain.squared_norm
+        if np.ptp(sides) > 1e-9 * sides.max():
+            self.factors = module.asarray(factors, dtype=dtype)[:, None, None, None]
+            self.squared_norm *= float(factors.max()) ** 2
+
+    def apply(self, x: Array) -> Array:
+        differences = self.plain.apply(x)
+        return differences if self.factors is None else differences * self.factors
+
+    def adjoint(self, v: Array) -> Array:
+        return self.plain.adjoint(v if self.factors is None else v * self.factors)
+
+
+def dot(a: Array, b: Array) -> float:
+    """The inner product, summed in float64, in the same order whatever the number of threads."""
+    return float((a * b).sum(dtype=np.float64))
+
+
+def fft_of(module: ModuleType) -> Any:
+    """Return the module with Fourier transforms that keep single precision."""
+    if module is np:
+        import scipy.fft
+
+        return scipy.fft
+    return module.fft

@@ -1,0 +1,154 @@
+"""Calibration finds what synthetic scans were made with, and improves the measured one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fpdfp import ct
+from fpdfp._typing import Array
+from fpdfp.errors import AccuracyWarning
+
+MEASURED = Path(__file__).parents[2] / "shared" / "data" / "cbct" / "views.npz"
+SIZE = {"views": 60, "source": 256.0, "panel": 384.0}
+
+
+def turned(axis: int, angle: float) -> Array:
+    """Return the textbook rotation about an axis."""
+    c, s = np.cos(angle), np.sin(angle)
+    matrix = np.eye(3)
+    a, b = (axis + 1) % 3, (axis + 2) % 3
+    matrix[a, a], matrix[a, b], matrix[b, a], matrix[b, b] = c, -s, s, c
+    return matrix
+
+
+def scan_of(sense: int, offset: float, tilt: float, *, arc: float, share: float) -> tuple[ct.ConeBeam, ct.ConeBeam]:
+    """Return the scan as it was made, and as it is believed to be: a source and a panel that go round, by matrices."""
+    volume, detector = (64, 64, 48), (96, 72)
+    fit = ct.ConeBeam.circular(volume, detector, **SIZE)  # type: ignore[arg-type]
+    pixel = share * float(np.linalg.norm(fit.u[0]))
+    angles = np.arange(60) * arc / 60
+    nominal = ct.ConeBeam.circular(volume, detector, angles=angles, source=256.0, panel=384.0, pixel=pixel)
+    source, panel = np.array([256.0, 0, 0]), np.array([-128.0, offset * pixel, 0])
+    lean = turned(0, np.deg2rad(tilt))
+    ways = [turned(2, sense * angle) @ lean for angle in angles]
+    made = ct.ConeBeam(
+        volume, detector,
+        np.array([way @ source for way in ways]), np.array([way @ panel for way in ways]),
+        np.array([way @ [0, pixel, 0] for way in ways]), np.array([way @ [0, 0, pixel] for way in ways]),
+    )  # fmt: skip
+    return made, nominal
+
+
+@pytest.mark.parametrize(
+    ("sense", "offset", "tilt", "arc", "share", "noise", "phantom"),
+    [
+        (1, 2.7, 0.0, 360, 1.0, 0.02, "thorax"),
+        (-1, -6.3, 1.3, 360, 1.0, 0.0, "shepp_logan"),
+        (-1, 4.1, -1.8, 225, 1.0, 0.02, "thorax"),
+        (1, -3.2, 0.7, 360, 0.75, 0.1, "thorax"),
+    ],
+)
+def test_a_scan_with_known_errors(
+    sense: int, offset: float, tilt: float, arc: float, share: float, noise: float, phantom: str
+) -> None:
+    made, nominal = scan_of(sense, offset, tilt, arc=np.deg2rad(arc), share=share)
+    data = getattr(ct.phantoms, phantom)(nominal).project(made)
+    data += noise * data.max() * np.random.default_rng(3).standard_normal(data.shape, dtype=np.float32)
+    found = ct.calibrate(data, nominal)
+    assert found.sense == sense
+    assert found.margin > 1.02
+    assert found.offset == pytest.approx(offset, abs=0.04 if noise < 0.1 else 0.1)
+    assert found.tilt == pytest.approx(tilt, abs=0.1)
+    assert found.residual < found.given
+    for name in ("u", "v", "panels", "sources"):
+        true, corrected = getattr(made, name), getattr(found.geometry, name)
+        np.testing.assert_allclose(corrected, true, atol=2e-3 * np.abs(true).max())
+
+
+def test_what_is_not_looked_for_stays(tmp_path: Path) -> None:
+    made, nominal = scan_of(1, 2.0, 0.0, arc=2 * np.pi, share=1.0)
+    data = ct.phantoms.thorax(nominal).project(made)
+    found = ct.calibrate(data, nominal, sense=False, tilt=False)
+    assert (found.sense, found.tilt) == (1, 0.0)
+    assert np.isnan(found.margin)
+    assert found.offset == pytest.approx(2.0, abs=0.04)
+    assert found.geometry.is_straight
+    figure = found.plot(tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+    assert len(figure.axes) == 2
+    assert "sense of rotation as given; offset +2.0" in str(found)
+    with pytest.warns(AccuracyWarning, match="reach: the offset found, .* pixels, is at the end of the search"):
+        ct.calibrate(data, nominal, sense=False, tilt=False, reach=1.0)
+
+
+def test_few_views_of_a_small_fan_tell_the_sense() -> None:
+    scan = ct.ConeBeam.circular((24, 24, 6), (36, 24), views=30, source=100.0, panel=150.0, voxel=0.5)
+    found = ct.calibrate(ct.phantoms.thorax(scan).project(scan), scan, tilt=False)
+    assert found.sense == 1  # a filtered back-projection alone predicts better with the other one
+    assert found.margin > 1.02
+
+
+def test_a_round_object_does_not_tell_the_sense() -> None:
+    _, nominal = scan_of(1, 0.0, 0.0, arc=2 * np.pi, share=1.0)
+    data = ct.Ellipsoids([[0, 0, 0]], [[20, 20, 20]], [1.0]).project(nominal)
+    with pytest.warns(AccuracyWarning, match="hardly tell the sense of rotation"):
+        ct.calibrate(data, nominal, tilt=False)
+
+
+def test_what_cannot_be_calibrated_is_refused() -> None:
+    _, nominal = scan_of(1, 0.0, 0.0, arc=2 * np.pi, share=1.0)
+    data = np.ones(nominal.data_shape, dtype=np.float32)
+    with pytest.raises(ValueError, match="projections must be at least 4 views"):
+        ct.calibrate(data[:3], nominal.subset([0, 1, 2]))
+    with pytest.raises(ValueError, match="reach must be"):
+        ct.calibrate(data, nominal, reach=-1.0)
+    helix = ct.ConeBeam.helical((8, 8, 8), (12, 12), views=24, pitch=4.0, source=30.0, panel=45.0)
+    with pytest.raises(ValueError, match="geometry must be a scan on a circle"):
+        ct.calibrate(np.ones(helix.data_shape), helix)
+
+
+def test_air_is_found_beside_the_object() -> None:
+    rng = np.random.default_rng(0)
+    beam = np.linspace(8000, 10000, 12)
+    raw = np.tile(beam, (20, 80, 1))
+    raw[:, 20:60] *= 0.3
+    raw[:8, :20] *= 0.5  # the object reaches one side in some views
+    raw = rng.poisson(raw) + 100
+    flat = ct.air(raw, np.full((80, 12), 100.0))
+    assert flat.shape == (80, 12)
+    np.testing.assert_allclose(flat[0] - 100, beam, rtol=0.005)
+    raw[:, :, 4] = rng.poisson(3000, (20, 80))  # in one row it fills the view
+    with pytest.warns(AccuracyWarning, match="the object fills the view in 1 of 12 rows, the first of them 4"):
+        flat = ct.air(raw)
+    assert flat[0, 4] in (flat[0, 3], flat[0, 5])
+    with pytest.raises(ValueError, match=r"raw must have shape \(views, nu, nv\)"):
+        ct.air(raw[0])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MEASURED.exists(), reason="the measured scan is not here")
+@pytest.mark.filterwarnings("ignore::fpdfp.errors.AccuracyWarning")
+def test_the_measured_scan_with_no_parameter_but_the_distances() -> None:
+    with np.load(MEASURED) as file:
+        counts, angles = file["projections"], np.deg2rad(file["degrees"].astype(float))
+    data = ct.line_integrals(counts, ct.air(counts), clip=1e-3)
+    data = np.ascontiguousarray(data[:, :348, :348].reshape(120, 87, 4, 87, 4).mean(axis=(2, 4)))
+    pixel = 4 * 12.7 / 343
+    nominal = ct.ConeBeam.circular(
+        (72, 72, 64), (87, 87), angles=angles, source=30.87, panel=45.77, voxel=10.4 / 72, pixel=pixel
+    )
+    left = np.arange(2, 120, 4)
+    kept = np.setdiff1d(np.arange(120), left)
+    calibrated = ct.calibrate(data[kept], nominal.subset(kept))
+    assert calibrated.sense == -1
+    # The same corrections for the views that were left out.
+    shared: Any = {"tv": "auto", "device": "cpu", "progress": False}
+    found = ct.reconstruct(data[kept], calibrated.geometry, **shared)
+    others = calibrated.apply(nominal).subset(left)
+    seen = ct.XRayTransform(others).apply(found.volume)
+    residual = float(np.linalg.norm(seen - data[left]) / np.linalg.norm(data[left]))
+    assert residual < 0.11  # 0.23 without a calibration
