@@ -343,8 +343,9 @@ class RequestGuard:
         design = getattr(described, "design", None)
         if design is not None:
             self._check_design(design, design.width)
-        if getattr(described, "periods", ()):
-            self._fix_times("periods", design.response, described.periods)
+        periods: Any = getattr(described, "periods", None)
+        if design is not None and periods:
+            self._fix_times("periods", design.response, periods)
         losses: Losses = self.table.losses(described, self.name)
         guard.check_model(losses, self.policy)
         return losses
