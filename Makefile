@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Tests start many processes, and pytest rewrites every module of tests: kept byte code halves the time of both.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo docs gallery test test-slow lint format wheel tables bench coverage soak fuzz reproduce clean
+.PHONY: help setup demo docs gallery test test-slow lint format wheel wheelhouse tables bench coverage soak fuzz reproduce attack study clean
 
 help:
 	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
@@ -15,6 +15,7 @@ help:
 	@echo "make lint    ruff (format, check) and mypy --strict"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make wheel   build the package as a wheel in dist/, to install elsewhere"
+	@echo "make wheelhouse  all wheels that a site needs, with hashes, for a machine without internet (FOR=3.12: its Python)"
 	@echo "make tables  write docs/methods.md anew from what the methods declare"
 	@echo "make docs    the documentation as a site, into site/; warnings are errors"
 	@echo "make gallery run the examples and write docs/gallery anew"
@@ -22,6 +23,8 @@ help:
 	@echo "make coverage  how often confidence intervals cover the truth, in 2,000 simulated studies of each family"
 	@echo "make soak    long runs in federations and on Ray in which processes are killed"
 	@echo "make fuzz    decode a million damaged messages, answer a million forged requests, read a million forged replies"
+	@echo "make attack  attack a site with the default policy, and with each rule switched off in turn"
+	@echo "make study   an honest study of five hospitals through real processes: seconds, bytes, exchanges, budget"
 	@echo "make reproduce  the paper's experiments (a9a, covtype, small CT) and theorems, into docs/results"
 
 $(VENV)/.runtime: pyproject.toml
@@ -55,6 +58,9 @@ format: $(VENV)/.dev
 
 wheel: $(VENV)/.runtime
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+wheelhouse: $(VENV)/.runtime
+	$(BIN)/python -m tools.wheelhouse $(if $(FOR),--python $(FOR))
 
 tables: $(VENV)/.runtime
 	$(BIN)/python -m fpdfp.methods.table > docs/methods.md
@@ -101,3 +107,9 @@ reproduce: $(VENV)/.runtime
 clean:
 	rm -rf $(VENV) build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+attack: $(VENV)/.dev
+	$(BIN)/python -m tests.attacks 20000
+
+study: $(VENV)/.dev
+	$(BIN)/python -m tests.honest_study

@@ -1,6 +1,7 @@
 """The numbers that steer what the solver does: which are swept, and how, and why the others are not.
 
-Each entry is for itself: where a number goes, its line goes.
+Each entry is for itself: where a number goes, its line goes. Every number at the top of a file of ``STEERING`` has an
+entry (tested). One that is not swept says why, beginning with one of ``REASONS``.
 """
 
 from __future__ import annotations
@@ -48,11 +49,6 @@ def times(value: Callable[..., Any], factor: float) -> Callable[..., Any]:
         return tuple(one * factor for one in result) if isinstance(result, tuple) else result * factor
 
     return changed
-
-
-def promising(value: Any, factor: float) -> Any:
-    """Looks where the server expects another multiple of the tolerance."""
-    return lambda self: self.run.predicted_gap() <= min(10.0 * factor * self.tol * self.run.scale, self.promising_below)
 
 
 class Threshold(NamedTuple):
@@ -105,6 +101,15 @@ def fixed(steers: str, why: str) -> Threshold:
     return Threshold(steers, None, why)
 
 
+#: Files whose numbers steer what a run does.
+STEERING = (
+    "engines/choice", "engines/finish", "engines/local_models", "engines/prepare", "engines/stopping",
+    "engines/working_set", "methods/_preconditioned", "methods/shifted", "precondition/agreement",
+    "precondition/coordinates", "precondition/cost", "precondition/exchange", "precondition/partial",
+    "precondition/quantized",
+)  # fmt: skip
+#: How the reason of a number that is not swept begins; open means neither swept nor derived.
+REASONS = ("derived", "measured", "limit", "documented", "needed", "open")
 MEMORY = "derived: bounds memory, and changes no message"
 
 #: By file and name.
@@ -121,7 +126,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/cost:noise": Threshold("the error that levels leave, in predicted rounds", times),
     "precondition/cost:once": Threshold("predicted bits of second moments", times),
     "precondition/cost:TYPICAL": fixed(
-        "network of prefer='time'", "a documented definition; only used with that option"
+        "network of prefer='time'", "documented: a definition, only used with that option"
     ),
     "precondition/quantized:SLOPE_LEVELS": Threshold("levels of gradients that go with moments"),
     "precondition/quantized:FLOORS": Threshold("multiples of the noise that eigenvalues are raised to"),
@@ -132,7 +137,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/quantized:UNSEEN": Threshold(
         "what runs without whitening cost beyond the prediction", above_one, without=0
     ),
-    "precondition/quantized:ACCURACY": fixed("accuracy where none is given", "the documented default of `accuracy`"),
+    "precondition/quantized:ACCURACY": fixed("accuracy where none is given", "documented: the default of `accuracy`"),
     "precondition/quantized:UNEVEN": Threshold("spread of sizes from which noise is relative to each feature"),
     "precondition/quantized:ROOT_STEP": Threshold("step of the announced root"),
     "precondition/partial:RANK": Threshold("directions of a sketch"),
@@ -144,8 +149,12 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/coordinates:LEFT": Threshold("what rounding leaves of a steep direction"),
     "precondition/coordinates:HELPS": Threshold("spread of frequencies beside that without a filter"),
     "precondition/agreement:MOMENTS": fixed(
-        "features up to which prefer='rounds' asks for exact moments", "documented in `prefer`; not used otherwise"
+        "features up to which prefer='rounds' asks for exact moments", "documented: in `prefer`; not used otherwise"
     ),
+    "precondition/partial:ABOVE": fixed(
+        "mean of the powers of two above numbers, relative to them", "derived: 1/ln 2, for numbers of any size"
+    ),
+    "precondition/quantized:LARGEST_POWER": fixed("range of sizes", "derived: within the exponents of float32, 2^±126"),
     "precondition/exchange:MOST_LEVELS": fixed(
         "the most levels that a site accepts", "derived: 16 bits a number, where float32 is as short"
     ),
@@ -161,12 +170,12 @@ THRESHOLDS: dict[str, Threshold] = {
     ),
     "engines/working_set:TIGHTER": Threshold("tolerance of the few where that of all is missed"),
     "engines/working_set:TIGHTEST": fixed(
-        "part of the tolerance below which a run goes on with all", "a safety limit: a tolerance is not halved forever"
+        "part of the tolerance below which a run goes on with all", "limit: a tolerance is not halved forever"
     ),
     "engines/working_set:WORTH": Threshold("part of the features up to which a run goes on with some"),
     "engines/working_set:RARE": fixed(
         "clients for each that takes part, from which nothing is restricted",
-        "not swept: no problem here has more than 100",
+        "open: no problem of the sweep has more than 100 clients",
     ),
     "engines/working_set:LEVELS": Threshold("levels of slopes that guesses rest on"),
     "engines/working_set:POINT_LEVELS": Threshold("levels of the point that slopes are taken at"),
@@ -177,8 +186,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/finish:BITS": Threshold("bits of a second derivative"),
     "engines/finish:EXCHANGES": Threshold("exchanges that a step counts as"),
     "engines/finish:CHEAPER": Threshold("predicted cost beside that of going on"),
-    "engines/finish:MOST": fixed("the most features of a model", "a safety limit: messages of at most about 0.75 MB"),
-    "engines/finish:PROMISING": Threshold("expected gap beside the tolerance", without=1e09),
+    "engines/finish:MOST": fixed("the most features of a model", "limit: messages of at most about 0.75 MB"),
     "engines/finish:COARSE": fixed(
         "least tolerance without a ridge", "derived: slopes are rounded to about 1e-8; tolerances here are larger"
     ),
@@ -189,7 +197,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/stopping:FIRST": Threshold("first look without an estimate"),
     "engines/stopping:LESS": Threshold("part of the expected gap at a second Newton step", without=3.33333),
     "engines/stopping:DOUBT": fixed(
-        "estimate at which rounding is suspected", "needed with float32: 200 rounds to 1e-8 without, 18 with"
+        "estimate at which rounding is suspected", "needed: float32 rows to 1e-8 take 200 rounds without, 18 with"
     ),
     "engines/stopping:FINE": fixed(
         "tolerance below which questions are in full precision", "derived: float32 has 6e-8; tolerances here are larger"
@@ -199,14 +207,23 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/stopping:WATCH": Threshold("rounds for which rest is watched", above_one),
     "engines/stopping:AT_LEAST": Threshold("the fewest of these"),
     "engines/stopping:EVERYONE": Threshold("the same, in rounds in which all take part once"),
-    "engines/stopping.Stopping:_is_promising": Threshold(
-        "expected gap, 10 tolerances, at which clients are asked", promising
-    ),
-    "engines/prepare:SHORT": Threshold("numbers up to which a message is short"),
-    "engines/prepare:LEVELS": Threshold("levels up"),
-    "engines/prepare:LEVELS_OF_SHORT": Threshold("levels up of short messages"),
-    "engines/prepare:LEVELS_DOWN": Threshold("levels down"),
+    "engines/stopping:CHEAP": Threshold("expected gap, in tolerances, at which clients are asked for two numbers"),
+    "engines/stopping:DEAR": Threshold("the same, for gradients"),
+    "engines/choice:FAR": Threshold("exchanges of Newton's method beside log2 of the digits"),
+    "engines/choice:STEPS": fixed("exchanges where f is quadratic", "derived: one that asks, one that is certified"),
+    "engines/choice:SURE": Threshold("rounds of ShiftedPDFP beside those that sizes predict, f quadratic"),
+    "engines/choice:UNSURE": Threshold("the same for other f"),
+    "engines/choice:INNER": Threshold("accuracy of NewtonPDFP's inner solves where f is quadratic"),
+    "engines/choice:CERTIFICATE_UP": fixed("numbers of a certificate for each coefficient", "measured: 4.1"),
+    "engines/choice:CERTIFICATE_DOWN": fixed("the same to the clients", "measured: 2.1"),
+    "engines/choice:MOST_NUMBERS": fixed("numbers that clients remember for NewtonPDFP", MEMORY),
+    "engines/choice:SHORT": Threshold("numbers up to which a message is short"),
+    "engines/choice:LEVELS": Threshold("levels up"),
+    "engines/choice:LEVELS_OF_SHORT": Threshold("levels up of short messages"),
+    "engines/choice:LEVELS_DOWN": Threshold("levels down"),
     "engines/prepare:ASKED": fixed("numbers that are asked for at a time, and ASKED_ELSEWHERE", MEMORY),
+    "engines/prepare:ASKED_ELSEWHERE": fixed("the same, of clients at sites", MEMORY),
+    "engines/local_models:LEVELS": fixed("levels of second derivatives", "derived: what 12 bits hold, sign included"),
     "methods/shifted:PAST": Threshold("weight of the past in smoothed progress", below_one),
     "methods/shifted:ALARM": Threshold("growth of squared progress that is an alarm"),
     "methods/shifted:LOOSE": Threshold("the same before shifts are learned", without=0.0625),
@@ -219,4 +236,90 @@ THRESHOLDS: dict[str, Threshold] = {
     "methods/_preconditioned:DUAL_STEPS": Threshold("dual steps of a round, at first"),
     "methods/_preconditioned:MOST_DUAL_STEPS": Threshold("dual steps of a round, at most"),
     "methods/_preconditioned:MEAN_DUAL_STEPS": Threshold("dual steps of a round, on average"),
+    "methods/_preconditioned:UNEVEN": fixed(
+        "condition number for which the dual steps of a round are enough", "derived: they need √κ ln(1/tolerance)"
+    ),
+    "methods/_preconditioned:DEAR": fixed(
+        "multiplications of a Newton step of the prox", "limit: some tenths of a second in a round"
+    ),
+    "methods/_preconditioned:OF_X": fixed("the same for a penalty of x itself", "limit: few Newton steps do"),
+}
+
+LIMIT = "a limit of work: what reaches it ends as not converged"
+ROUNDED = "derived: some units of the last place of float64"
+TEMPORARY = "derived: how much temporary memory a product takes; results do not depend on it"
+
+#: Those of `fpdfp.minimize`, which `python -m benchmarks.pooled_thresholds` sweeps.
+POOLED: dict[str, Threshold] = {
+    "pooled/wide:RELAXED": Threshold("length of a primal-dual step; converges below 2", lambda v, f: 2 - (2 - v) * f),
+    "pooled/wide:MOST_ROWS": fixed("the most rows", "derived: a factorisation takes n³/3 = 9e9 multiplications"),
+    "pooled/wide:MOST": fixed("the most primal-dual steps", LIMIT),
+    "pooled/wide:FIRST": Threshold("steps before F is looked at"),
+    "pooled/wide:LATER": Threshold("growth of steps between two looks at F", above_one),
+    "pooled/wide:POWER": Threshold("power of the steps with which gaps are expected to shrink"),
+    "pooled/wide:SOON": Threshold("least growth of steps between two looks at the gap", above_one),
+    "pooled/wide:SUIT": Threshold("steps before σ is chosen anew"),
+    "pooled/wide:SUITS": Threshold("how often σ is chosen anew"),
+    "pooled/wide:EXACT": Threshold("accuracy of a prox of f"),
+    "pooled/wide:ROUNDING": fixed("the best accuracy of a prox of f", ROUNDED),
+    "pooled/wide:SHRINK": Threshold("how much a factorisation must shrink errors to be kept"),
+    "pooled/wide:NEWTON": fixed("the most Newton steps of a prox", LIMIT),
+    "pooled/wide:POLISH": Threshold("dual steps that improve a dual point"),
+    "pooled/wide:WEIGHT": Threshold("weight of Bᵀv = −∇f(x) in them"),
+    "pooled/wide:PATIENCE": Threshold("looks at the gap without halving it"),
+    "pooled/working_set:ALL": Threshold("coordinates up to which all are worked on"),
+    "pooled/working_set:NARROW": Threshold("part of dense blocks up to which they are worked on alone"),
+    "pooled/working_set:FEW": Threshold("blocks of the first working set"),
+    "pooled/working_set:MOST": fixed("the most coordinates with a Hessian", "derived: 72 MB, 9e9 multiplications"),
+    "pooled/working_set:OUTSIDE": Threshold("part of the error outside for which a working set is kept"),
+    "pooled/working_set:NEAR": Threshold("accuracy of a model beside the goal"),
+    "pooled/working_set:SWEEPS": Threshold("sweeps that take as long as a Hessian"),
+    "pooled/working_set:THIN": Threshold("part of the violated blocks in a set of sparse columns"),
+    "pooled/working_set:PART": Threshold("accuracy of a model beside its error, without a Hessian"),
+    "pooled/working_set:MAX_INNER": Threshold("the most steps on one working set"),
+    "pooled/working_set:PATIENCE": Threshold("rounds without progress"),
+    "pooled/fit:PANEL": fixed("columns of a product of BLAS", TEMPORARY),
+    "pooled/fit:ROWS": fixed("rows that are widened at a time", TEMPORARY),
+    "pooled/fit:NEAR": fixed("numbers that are multiplied forth and back at a time", TEMPORARY),
+    "pooled/fit:STALE": Threshold("change of second derivatives after which a Hessian is computed again"),
+    "pooled/fit:SLOW": Threshold("how much a step must shrink what is left for a Hessian to be kept"),
+    "pooled/fit:PART": Threshold("the part of dense rows that a Hessian is computed from"),
+    "pooled/fit:OVER": Threshold("rows of it for each coordinate"),
+    "pooled/fit:SINGLE": Threshold("coordinates from which it is computed in float32"),
+    "pooled/fit:CLEAR": fixed("part of F below which promises are rounding", ROUNDED),
+    "pooled/fit:LARGEST": fixed("range of sums of squares in float32", "derived: 1e38 less products and sums"),
+    "pooled/fit:ROUNDING": fixed("rounding of F", ROUNDED),
+    "pooled/fit:HALVINGS": fixed("shortenings of a step", LIMIT),
+    "pooled/fit:DENSE_STEP": Threshold("features with which a Hessian takes as long as a product, dense"),
+    "pooled/fit:SPARSE_STEP": Threshold("entries of a row with which it does, sparse"),
+    "pooled/fit:FEW_STEPS": Threshold("the fewest steps without a Hessian"),
+    "pooled/composite:WITHIN": Threshold("accuracy of a model that is f itself", below_one),
+    "pooled/composite:ROWS": fixed("rows for each feature", "derived: below, a model is flat where f is"),
+    "pooled/composite:WIDE": fixed("features with accelerated steps and a Hessian", "derived: 200 MB"),
+    "pooled/composite:PATIENCE": Threshold("steps without progress"),
+    "pooled/lagrangian:PATIENCE": Threshold("multipliers without progress"),
+    "pooled/lagrangian:ROUNDING": fixed("the least accuracy of gradients", ROUNDED),
+    "pooled/lagrangian:RESIDUAL": fixed("residual that counts as stationary", "documented in `minimize`"),
+    "pooled/lagrangian:APART": Threshold("ratio of sizes of features from which units change"),
+    "pooled/lagrangian:UNITS": fixed("violation that rounding explains", "documented in `Minimum`; 64 units"),
+    "pooled/lagrangian:CORRECTIONS": Threshold("the most corrections of an x outside"),
+    "quadratic/columns:SWEEPS": Threshold("sweeps before the error is looked at"),
+    "quadratic/columns:POINTS": Threshold("points that are extrapolated"),
+    "quadratic/columns:ROUNDS": fixed("the most rounds", LIMIT),
+    "quadratic/columns:SMALL": fixed("ridge of an extrapolation", "derived: the root of float64 would be 1e-8"),
+    "quadratic/blocks:SWEEPS": Threshold("sweeps between Newton steps"),
+    "quadratic/blocks:NEWTON": Threshold("Newton steps between sweeps"),
+    "quadratic/blocks:LONG": Threshold("coordinates with which a Newton step takes as long as sweeps"),
+    "quadratic/blocks:QUICK": Threshold("how much sweeps must shrink the error to be repeated"),
+    "quadratic/newton:GROWTH": Threshold("growth of σ with each multiplier", above_one, also=("pooled/lagrangian",)),
+    "quadratic/newton:EXACT": Threshold("accuracy of a quadratic beside its decrease", also=("pooled/composite",)),
+    "quadratic/newton:SPARSE": Threshold("part of entries up to which B is a sparse matrix"),
+    "quadratic/newton:STALLED": Threshold("Newton steps without progress"),
+    "quadratic/accelerated:TRIAL": Threshold("part of accelerated steps after which the rest is predicted"),
+    "quadratic/accelerated:SAFE": Threshold("margin of the curvature met", above_one),
+    "quadratic/accelerated:MORE": Threshold("growth of the curvature", above_one),
+    "quadratic/accelerated:PART": Threshold("accuracy of a prox beside that of the quadratic"),
+    "quadratic/solve:MOST": Threshold("the most accelerated steps for a quadratic"),
+    "quadratic/solve:WITHIN": Threshold("accuracy of a quadratic with accelerated steps"),
+    "quadratic/dual:LOOK": Threshold("dual steps between two looks at the gap"),
 }

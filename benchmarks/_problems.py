@@ -52,7 +52,9 @@ def graph_guided(folder: Path, name: str, split: str = "iid") -> Setting:
 def load(folder: Path, name: str) -> BuiltRows:
     """Return the problem among N clients; that of the small set where the data are not there."""
     there = name in SETS and is_there(folder, name)
-    return build_task(name if there else SMALL, folder, {"split.clients": N})
+    return build_task(
+        name if there else SMALL, {"split.clients": N, **({"data.directory": str(folder.absolute())} if there else {})}
+    )
 
 
 def central(made: BuiltRows) -> fpdfp.Problem:

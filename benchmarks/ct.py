@@ -3,9 +3,9 @@
     python -m benchmarks.ct                              # 64 × 64 × 16 on the CPU
     python -m benchmarks.ct --size paper --device cuda   # 256 × 256 × 64
 
-All have the objective of ``python -m reproduce ct --model mean``, with the same projector. The final PSNR is that of
-the minimiser. ``ours`` is the shifted method as that command runs it. The steps of FPDFP and PDFP are the best of a
-grid, and so is SPDHG's balance of primal and dual steps. SPDHG is stochastic PDHG (A. Chambolle,
+All have the objective of experiment files with ``data.model = "mean"``, with the same projector. The final PSNR is that
+of the minimiser. ``ours`` is the shifted method as ``python -m reproduce ct`` runs it. The steps of FPDFP and PDFP are
+the best of a grid, and so is SPDHG's balance of primal and dual steps. SPDHG is stochastic PDHG (A. Chambolle,
 M. J. Ehrhardt, P. Richtárik and C.-B. Schönlieb, SIAM Journal on Optimization 28, 2018), not federated, over the same
 17 subsets of views: in a round it projects one of them, or, by coin, updates the dual of the regulariser. PDFP and
 fpdfp.ct.reconstruct use all views in every round.
@@ -35,11 +35,15 @@ from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.reconstruction import reconstruct
 from fpdfp.declarative.build import solve_options
 from fpdfp.declarative.scan import BuiltScan
-from fpdfp.declarative.settings import MEAN
-from reproduce.ct import CLIENTS, OUR_CASES, SIZES, messages
+from reproduce.ct import CLIENTS, OUR_CASES, build_scan, messages
 from reproduce.runs import Case, declare
 
 CLOSE = 0.1
+#: Voxels, pixels and views of scans.
+SIZES = {
+    "tiny": ([16, 16, 8], [24, 16], 34), "small": ([64, 64, 16], [128, 96], 167),
+    "paper": ([256, 256, 64], [512, 384], 668),
+}  # fmt: skip
 GAMMAS = (1.0, 1.5, 1.9)
 BALANCES = (0.3, 1.0, 3.0, 10.0)
 
@@ -175,12 +179,12 @@ def best_of(name: str, curves: list[Curve], target: float) -> Curve:
 def competitors(where: BuiltScan, rounds: int, epochs: int, target: float, device: str) -> list[Curve]:
     """All curves."""
     L = float(where.problem.lipschitz.mean())
-    given = solve_options(declare("ct", messages(OUR_CASES[0])))
+    given = solve_options(declare("ct-small", messages(OUR_CASES[0])))
     mine = {name: given[name] for name in ("method", "compressor", "downlink")}
     shifted = {n: federated(where, f"ours, n = {n}", min(rounds, 40), n, **mine) for n in (5, CLIENTS)}
     paper: list[Curve] = []
     for n in (5, CLIENTS):
-        sent = solve_options(declare("ct", messages(Case(n, 1000))))["compressor"]
+        sent = solve_options(declare("ct-small", messages(Case(n, 1000))))["compressor"]
         grid = [
             federated(where, f"{gamma:g}/L", rounds, n, method=fpdfp.FPDFP(gamma / L), compressor=sent)
             for gamma in GAMMAS
@@ -195,7 +199,7 @@ def competitors(where: BuiltScan, rounds: int, epochs: int, target: float, devic
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=[name for model, name in SIZES if model == MEAN], default="small")
+    parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument(
         "--volume", type=Path, help="a file with the true volume; by default the analytic thorax phantom"
@@ -206,7 +210,10 @@ def main() -> None:
 
     module = module_for(options.device)
     device = "cpu" if module is np else "cuda"
-    where = SIZES[MEAN, options.size].build(options.device, options.volume)
+    shape, detector, views = SIZES[options.size]
+    scan = {"data.shape": shape, "data.detector": detector, "data.views": views, "data.device": options.device}
+    volume = {} if options.volume is None else {"data.volume": str(options.volume.expanduser().absolute())}
+    where = build_scan(options.size, {"data.model": "mean", **scan, **volume})
     minimiser = reconstruct(
         where.projections,
         where.geometry,

@@ -18,8 +18,8 @@ from benchmarks import _tools
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.declarative.build import solve_options
 from fpdfp.declarative.scan import VOXELS, make_problem
-from fpdfp.declarative.settings import MEAN, PRINTED
-from reproduce.ct import LAMBDA, SIZES, STEP, messages
+from fpdfp.declarative.settings import MEAN
+from reproduce.ct import LAMBDA, STEP, build_scan, messages
 from reproduce.runs import Case, declare
 
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=500)
     options = parser.parse_args()
 
-    where = SIZES[PRINTED, "small"].build()
+    where = build_scan("small", {})
     scan, side = where.scan, VOXELS[MEAN]
     clean = XRayTransform(where.geometry).apply(where.there)
     rows, results = [], []
@@ -43,7 +43,7 @@ def main() -> None:
                     fpdfp.solve(
                         problem, method, rounds=options.rounds, clients_per_round=5, progress=False,
                         evaluate_every=options.rounds,
-                        compressor=solve_options(declare("ct", messages(Case(5, levels))))["compressor"],
+                        compressor=solve_options(declare("ct-small", messages(Case(5, levels))))["compressor"],
                     ).x
                 )
                 for levels in (options.levels, None)

@@ -139,8 +139,47 @@ def covtype(data: Path) -> Case:
     return Case(classify(found.X[rows], np.asarray(found.y)[rows] > np.min(found.y), 50, 1e-4), 10)
 
 
-TUNING: tuple[Callable[[Path], Case], ...] = (breast_cancer, diabetes, wine, heavy_tails, sorted_levels, a9a)
-HELD_OUT: tuple[Callable[[Path], Case], ...] = (digits, iris, housing, redundant, informative, fused, covtype)
+def friedman(data: Path) -> Case:
+    """Ten features of which five count, one of them squared; least squares, some clients a round."""
+    X, y = bundled.make_friedman1(3000, noise=1.0, random_state=9)
+    losses = fpdfp.losses.LeastSquares(standardise(X), standardise(y), clients=np.arange(3000) % 30, l2=1e-4)
+    return Case(fpdfp.Problem(losses, fpdfp.penalties.L1(0.01)), 6)
+
+
+def hastie(data: Path) -> Case:
+    """Ten normal features and their squares, of which the sum decides."""
+    X, y = bundled.make_hastie_10_2(6000, random_state=10)
+    return Case(classify(standardise(np.hstack([X, X**2])), y > 0, 40), 8)
+
+
+def moons(data: Path) -> Case:
+    """Two half moons in polynomials of degree 4."""
+    X, y = bundled.make_moons(1500, noise=0.2, random_state=11)
+    powers = [X[:, 0] ** i * X[:, 1] ** j for i in range(5) for j in range(5 - i) if i + j]
+    return Case(classify(standardise(np.column_stack(powers)), y > 0, 12))
+
+
+def quantiles(data: Path) -> Case:
+    """Twelve normal features of different variance, and shells around the mean."""
+    X, y = bundled.make_gaussian_quantiles(cov=2.0, n_samples=3000, n_features=12, n_classes=2, random_state=12)
+    X = X * np.logspace(-1, 1, 12)
+    return Case(classify(np.hstack([X, standardise(X**2)]), y > 0, 20), 5)
+
+
+def cancer_area(data: Path) -> Case:
+    """The mean area of a tumour from 29 features that say much about it."""
+    X, _ = bundled.load_breast_cancer(return_X_y=True)
+    X = standardise(X)
+    losses = fpdfp.losses.LeastSquares(np.delete(X, 3, axis=1), X[:, 3], clients=np.arange(len(X)) % 15)
+    return Case(fpdfp.Problem(losses, fpdfp.penalties.L1(0.005)))
+
+
+TUNING: tuple[Callable[[Path], Case], ...] = (
+    breast_cancer, diabetes, wine, heavy_tails, sorted_levels, a9a, digits, iris, housing, informative, cancer_area,
+)  # fmt: skip
+HELD_OUT: tuple[Callable[[Path], Case], ...] = (
+    redundant, fused, covtype, friedman, hastie, moons, quantiles,
+)  # fmt: skip
 SETS = {one.__name__: one for one in (*TUNING, *HELD_OUT)}
 
 

@@ -32,12 +32,12 @@ from benchmarks import _federation as trial
 from benchmarks import _tools
 from fpdfp.federation.agent import Agent
 from fpdfp.federation.connection import Connection, enrol
-from fpdfp.federation.desk import Desk
 from fpdfp.federation.engine import Asking, FederationEngine
 from fpdfp.federation.hub import serve
 from fpdfp.federation.identity import read_invitation
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.rehearse import free_port
+from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.study import Study
 
 RUNS = 3
@@ -93,12 +93,13 @@ class InTurn:
 
     turn = threading.Lock()
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, desk: RequestGuard) -> None:
+        self._desk, self.audit = desk, desk.audit
 
     def answer(self, asked: dict[str, Any], asker: Any) -> dict[str, Any]:
         with self.turn:
-            return self._desk.answer(asked, asker)
+            reply: dict[str, Any] = self._desk.answer(asked, asker)
+            return reply
 
 
 def attend(folder: Path, sites: int, first: int, last: int) -> None:
@@ -110,7 +111,7 @@ def attend(folder: Path, sites: int, first: int, last: int) -> None:
         invitation = read_invitation(folder / "study" / "invitations" / f"invitation-{name}.zip")
         identity = enrol(invitation, folder / name)
         table = Table(losses.part(parts[site]))
-        desk = Desk(name, table, Policy.allowing_everything(), folder / name / "desk", Questions())
+        desk = RequestGuard(name, table, Policy.allowing_everything(), folder / name / "desk", Questions())
         threading.Thread(target=Agent(identity, InTurn(desk)).run, daemon=True).start()
     threading.Event().wait()
 

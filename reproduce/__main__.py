@@ -17,7 +17,7 @@ Runs are folders under OUTPUT/runs that `fpdfp report` shows. After Ctrl-C, the 
 examples:
   python -m reproduce breast-cancer
   python -m reproduce a9a --jobs 4 --output reproduced/a9a
-  python -m reproduce ct --size paper --only n5-s1000
+  python -m reproduce ct --size paper
 """
 EXPERIMENTS = {
     "a9a": "graph-guided logistic regression on a9a",
@@ -26,6 +26,7 @@ EXPERIMENTS = {
     "ct": "federated cone-beam CT with total variation",
     "theory": "Theorems 1 and 2: what they bound, beside their bounds",
 }
+SIZES = ("tiny", "small", "paper")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -39,25 +40,13 @@ def make_parser() -> argparse.ArgumentParser:
         one.add_argument("--seeds", type=positive, help="number of seeds of the runs that claims rest on")
         if name in ("a9a", "covtype"):
             one.add_argument("--data", type=Path, help="folder with the data; by default $FPDFP_DATA, else a download")
-        if name not in ("ct", "theory"):
-            one.add_argument("--jobs", type=positive, help="number of processes; by default the number of cores")
         if name == "ct":
-            sizes = ("tiny", "small", "paper")
-            one.add_argument("--size", choices=sizes, default="small", help="small: minutes on a CPU; paper: for a GPU")
-            one.add_argument(
-                "--model",
-                choices=("printed", "mean"),
-                default="printed",
-                help="printed is the paper's objective; mean is scaled by views, pixels and voxels",
-            )
+            one.add_argument("--size", choices=SIZES, default="small", help="small: minutes on a CPU; paper: for a GPU")
             one.add_argument("--volume", type=Path, help="file with the true volume; by default a phantom")
             one.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-            one.add_argument(
-                "--only", action="append", default=[], help="case to run (n5-s1000, minimum, ...); repeatable"
-            )
-            one.add_argument("--page", action="store_true", help="do no run; write the page of those that are there")
-            one.add_argument("--tune-at", choices=sizes, help="with the model mean: the size at which steps are tuned")
-    return parser  # fmt: skip
+        elif name != "theory":
+            one.add_argument("--jobs", type=positive, help="number of processes; by default the number of cores")
+    return parser
 
 
 def positive(text: str) -> int:
@@ -70,13 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run an experiment; return the exit code: 1 for bad input, 130 for Ctrl-C."""
     options = vars(make_parser().parse_args(arguments))
     name, output = options.pop("experiment"), options.pop("output")
-    ct = f"ct/{'mean-' if options.get('model') == 'mean' else ''}{options.get('size')}"
-    folder = output or Path("reproduced") / (ct if name == "ct" else name)
+    folder = output or Path("reproduced", *([name, options["size"]] if name == "ct" else [name]))
+    module = importlib.import_module(f"reproduce.{name if name in ('ct', 'theory') else 'graph_guided'}")
     try:
-        if name in ("ct", "theory"):
-            importlib.import_module(f"reproduce.{name}").reproduce(output=folder, **options)
-        else:
-            importlib.import_module("reproduce.graph_guided").reproduce(name, folder, **options)
+        module.reproduce(output=folder, **options, **({} if name in ("ct", "theory") else {"name": name}))
     except KeyboardInterrupt:
         print(f"interrupted; results so far are in {folder}, and the same command continues", file=sys.stderr)
         return 130

@@ -63,8 +63,10 @@ def publish(
     Console().print(f"results, figures and claims: {output}", highlight=False, soft_wrap=True)
 
 
-def rows(header: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *cells])
+def rows(cells: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
+    """The rows of a table, below a header if it is not in the template."""
+    above = [header, ["---"] * len(header)] if header else []
+    return "\n".join(f"| {' | '.join(line)} |" for line in [*above, *cells])
 
 
 def braces(values: Sequence[float]) -> str:
@@ -94,33 +96,63 @@ class Panel(NamedTuple):
     title: str = ""
     log: str = ""
     centre: Callable[..., Array] = np.median
-    ticks: Sequence[float] = ()
 
 
 def curves(
-    lines: Sequence[Line], column: str, against: str = "round", *, most: float = np.inf, floor: float = -np.inf,
-    scale: float = 1.0,
-) -> list[Curve]:  # fmt: skip
+    lines: Sequence[Line], column: str, against: str = "round", floor: float = -np.inf, scale: float = 1.0
+) -> list[Curve]:
     """Cases of FPDFP in colours and our own methods in black, against rounds or, with what is sent once, bits."""
     colours, ours, found = iter(COLOURS), iter(OUR_LOOKS), []
     theirs = [one.case for one in lines if one.case.method == "FPDFP"]
     for one in lines:
         colour, style = (next(colours), "-") if one.case in theirs else next(ours)
-        at = (one.rounds > 0) & (one.rounds <= most)
+        at = one.rounds > 0
         x = one.rounds if against == "round" else np.median(one["bits_up"], axis=0) + one.once_up
         label = one.case.beside(*theirs) if one.case in theirs and against == "round" else one.case.label
         found.append(Curve(x[at], np.maximum(one[column][:, at], floor) / scale, label, colour, style))
     return found
 
 
-def draw(folder: Path, figures: Mapping[str, Sequence[Panel]], beside: Sequence[str] = (), width: float = 3.7) -> None:
-    """Write figures of panels side by side as PNG and SVG; those named in ``beside`` have one legend, to the right."""
+def draw_cases(
+    folder: Path, groups: Mapping[str, tuple[str, Sequence[Line]]], ours: Sequence[Line], error: str,
+    rest: Sequence[tuple[str, str, str, float]], *, floor: float, unit: str, more: Mapping[str, Sequence[Panel]],
+) -> list[str]:  # fmt: skip
+    """Draw groups of cases, each with its title, beside our own methods, against rounds and bits; return the names.
+
+    ``error`` names the errors, in the column ``error``; ``rest`` has other columns: what they are, log axes, scale.
+    """
+    sent, scale = "bits sent by clients, with what is sent once", {"Mbit": 1e6, "Gbit": 1e9}[unit]
+    figures = {
+        name: [
+            Panel(curves([*some, *ours], "error", floor=floor), "round", error, title, "xy"),
+            *(Panel(curves([*some, *ours], of, scale=by), "round", what, "", log) for of, what, log, by in rest),
+        ]
+        for name, (title, some) in groups.items()
+    }
+    figures["bits"] = [
+        Panel(curves(some, "bits_up", scale=scale), "round", f"{unit} sent by clients", title)
+        for title, some in groups.values()
+    ]
+    every = [*{one.case: one for _, some in groups.values() for one in some}.values(), *ours]
+    (column, what, _, by), *_ = rest
+    figures["against-bits"] = [
+        Panel(curves(every, "error", sent, floor=floor), sent, error, "", "xy"),
+        Panel(curves(every, column, sent, scale=by), sent, what, "", "x"),
+    ]
+    draw(folder, figures | dict(more))
+    return [*figures, *more]
+
+
+def draw(folder: Path, figures: Mapping[str, Sequence[Panel]]) -> None:
+    """Write figures of panels side by side as PNG and SVG; many lines against bits have one legend, to the right."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
+    folder.mkdir(parents=True, exist_ok=True)
     with rc_context(SETTINGS):
         for name, panels in figures.items():
-            figure = Figure(figsize=(width * len(panels) + 2.4 * (name in beside), 3.4), layout="constrained")
+            beside = name == "against-bits"
+            figure = Figure(figsize=(4.2 * len(panels) + 2.4 * beside, 3.4), layout="constrained")
             for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
                 for x, values, label, colour, style in panel.curves:
                     axes.plot(x, panel.centre(values, axis=0), style, color=colour, label=label, linewidth=1.4)
@@ -129,18 +161,9 @@ def draw(folder: Path, figures: Mapping[str, Sequence[Panel]], beside: Sequence[
                 axes.set(xlabel=panel.xlabel, ylabel=panel.ylabel, title=panel.title)
                 axes.set(**{f"{axis}scale": "log" for axis in panel.log})
                 axes.grid(True, which="major", alpha=0.3)
-                if panel.ticks:
-                    axes.set_xticks(panel.ticks, [f"{one:g}" for one in panel.ticks])
-                    axes.minorticks_off()
-                if name not in beside:
+                if not beside:
                     axes.legend(fontsize=7)
                 elif panel is panels[-1]:
                     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
-            save(figure, folder / name)
-
-
-def save(figure: Any, path: Path, kinds: Sequence[str] = ("png", "svg")) -> None:
-    """Write a figure as files of some kinds; the same figure makes the same file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for kind in kinds:
-        figure.savefig(path.with_suffix(f".{kind}"), **KINDS[kind])
+            for kind, how in KINDS.items():
+                figure.savefig(folder / f"{name}.{kind}", **how)

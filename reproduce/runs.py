@@ -7,12 +7,11 @@ their difference.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.special
@@ -22,7 +21,6 @@ from fpdfp.declarative import settings
 from fpdfp.declarative.runner import Job, is_done, run_job
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Key = TypeVar("Key")
 #: "At the end" means the mean over the last part of the rounds: with some clients a round the last iterate is noisy.
 LAST = 0.2
 #: What is taken from the history of a run, where it has it.
@@ -75,14 +73,6 @@ def declare(name: str, changes: Mapping[str, Any]) -> settings.Settings:
     return settings.declare(Path(__file__).with_name(f"{name}.toml"), changes)
 
 
-class Planned(NamedTuple):
-    """A run: its name, how its settings differ from those of the experiment, and its seed."""
-
-    name: str
-    changes: Mapping[str, Any]
-    seed: int
-
-
 class Bench:
     """The runs of an experiment, each in a folder of its own; ``processes`` do them, or this process if None."""
 
@@ -91,23 +81,19 @@ class Bench:
     ) -> None:
         self.file, self.folder, self.changes, self.bar, self.processes = file, folder, changes, bar, processes
 
-    def job(self, run: Planned) -> Job:
-        changes = {**self.changes, "run.reference": False, "run.seeds": [run.seed], **run.changes}
-        return Job(run.name, declare(self.file, changes), run.seed, self.folder / run.name, self.folder, {})
+    def plan(self, name: str, seed: int, changes: Mapping[str, Any]) -> Job:
+        """Return a run by its name, its seed, and how its settings differ from those of the experiment."""
+        given = {**self.changes, "run.reference": False, "run.seeds": [seed], **changes}
+        return Job(name, declare(self.file, given), seed, self.folder / name, self.folder, {})
 
-    def compute(self, title: str, plan: Sequence[Planned]) -> list[dict[str, Any]]:
+    def compute(self, title: str, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         """Do the runs that are not done, the longest first, and return what came of all."""
-        jobs = {run.name: self.job(run) for run in plan}
-        todo = sorted((job for job in jobs.values() if not is_done(job)), key=cost, reverse=True)
-        task = self.bar.add_task(title, total=sum(map(cost, todo)) or 1)
-        for name, status in self.processes.imap_unordered(work, todo) if self.processes else map(work, todo):
+        todo = sorted((job for job in jobs if not is_done(job)), key=cost, reverse=True)
+        done = self.processes.imap_unordered(work, todo) if self.processes else map(work, todo)
+        for _, status in self.bar.track(done, total=len(todo), description=title):
             if status == "interrupted":
                 raise KeyboardInterrupt
-            self.bar.update(task, advance=cost(jobs[name]), description=f"{title}: {name}")
-        self.bar.remove_task(task)
-        if todo and not self.bar.console.is_terminal:
-            self.bar.console.print(f"{title}: {len(todo)} runs done")
-        return [shorten(jobs[run.name]) for run in plan]
+        return [shorten(job) for job in jobs]
 
 
 def cost(job: Job) -> int:
@@ -124,28 +110,14 @@ def work(job: Job) -> tuple[str, str]:
 
 
 def shorten(job: Job) -> dict[str, Any]:
-    saved = fpdfp.runs.load(job.folder)
-    info, history = saved.info, saved.history
-    once = info["traffic"]["preconditioner"]
+    saved, run = fpdfp.runs.load(job.folder), job.settings["run"]
+    info, history, (up, down) = saved.info, saved.history, saved.info["traffic"]["preconditioner"]
     return {
-        "unit": job.name, "asked": job.settings["run"]["rounds"], "version": info["versions"]["fpdfp"],
-        "seconds": info["elapsed"], "clients_per_round": job.settings["run"]["clients_per_round"], "seed": job.seed,
-        "status": info["status"], "messages": info["messages"], "seconds_in_rounds": info["seconds"],
-        "bits_once_up": once[0], "bits_once_down": once[1],
+        "unit": job.name, "asked": run["rounds"], "version": info["versions"]["fpdfp"], "seconds": info["elapsed"],
+        "clients_per_round": run["clients_per_round"], "seed": job.seed, "status": info["status"],
+        "messages": info["messages"], "seconds_in_rounds": info["seconds"], "bits_once_up": up, "bits_once_down": down,
         **{name: history[name].tolist() for name in COLUMNS if name in history},
     }  # fmt: skip
-
-
-def rank(
-    bench: Bench, title: str, grids: Mapping[Key, Sequence[Step]], seeds: Sequence[int],
-    plan: Callable[[Key, Step, int], Planned],
-) -> dict[Key, list[Step]]:  # fmt: skip
-    """Run every step of some grids with every seed; sort each grid by the objective at the end, the least first."""
-    runs = [(key, step, seed) for key, grid in grids.items() for step in grid for seed in seeds]
-    scores: dict[tuple[Key, Step], float] = {}
-    for (key, step, _), one in zip(runs, bench.compute(title, [plan(*run) for run in runs]), strict=True):
-        scores[key, step] = scores.get((key, step), 0.0) + final(one)
-    return {key: sorted(grid, key=lambda step: scores[key, step]) for key, grid in grids.items()}
 
 
 def space_out(rounds: int, early: int, even: int, *more: Array) -> list[int]:
@@ -165,7 +137,6 @@ class Line:
     once_up: float = 0.0
     once_down: float = 0.0
     step: Step | None = None
-    picture: Array | None = None
 
     def __getitem__(self, column: str) -> Array:
         return self.columns[column]
@@ -193,6 +164,27 @@ class Line:
         mean: Array = self[column].mean(axis=0)
         return mean
 
+    def reach(self, there: Array) -> tuple[float, float]:
+        """The rounds and bits up to the first evaluation of those that are marked; infinite if none is."""
+        at = np.flatnonzero(there)
+        return (float(self.rounds[at[0]]), float(self.mean("bits_up")[at[0]])) if at.size else (np.inf, np.inf)
+
+    @property
+    def rate(self) -> float:
+        """Bits up a round."""
+        return float(self.mean("bits_up")[-1] / self.rounds[-1])
+
+    @property
+    def proportional(self) -> bool:
+        """Whether bits grow with the rounds in proportion: to a tenth, from the hundredth part of the rounds on."""
+        late = self.rounds >= 0.01 * self.rounds[-1]
+        return bool((abs(self["bits_up"][:, late] / self.rounds[late] / self.rate - 1) < 0.1).all())
+
+
+def of_the_paper(lines: Mapping[Case, Line]) -> list[Line]:
+    """The cases of the paper's method."""
+    return [one for one in lines.values() if one.case.method == "FPDFP"]
+
 
 def line_of(
     case: Case, runs: Sequence[Mapping[str, Any]], names: Sequence[str], rounds: Sequence[int] = (), **more: Any
@@ -217,9 +209,10 @@ def at_the_end(rounds: Array, values: Array, horizon: float | None = None) -> An
     return values[..., (rounds > (1 - LAST) * horizon) & (rounds <= horizon)].mean(axis=-1)
 
 
-def final(run: Mapping[str, Any]) -> float:
-    ended = at_the_end(np.array(run["round"]), np.array(run["objective"]))
-    return np.inf if run["status"] == "diverged" else float(ended)
+def ended(run: Mapping[str, Any]) -> float:
+    """The objective at the end of a run, infinite if it diverged."""
+    diverged = run["status"] == "diverged"
+    return np.inf if diverged else float(at_the_end(np.array(run["round"]), np.array(run["objective"])))
 
 
 def round_numbers(values: Any, digits: int = 6) -> list[float]:
@@ -294,17 +287,8 @@ def compare_ratio(these: Array, those: Array) -> Comparison:
     return compare(np.where(both, 1.0, these) / np.where(both, 1.0, those), np.ones(len(those)))
 
 
-class Outcome(enum.StrEnum):
-    """How one case compares with another at a horizon, where less is better."""
-
-    BETTER = "better"
-    WORSE = "worse"
-    TIED = "tied"
-    TOGETHER = "falling together"
-
-
-def decide(found: Comparison, fall: float = 0.0) -> Outcome:
-    """Decide a comparison at a horizon.
+def decide(found: Comparison, fall: float = 0.0) -> str:
+    """Decide a comparison at a horizon, where less is better: better, worse, tied or falling together.
 
     ``fall`` is by how much the cases fall over the last tenth of the rounds (the larger of the two, see
     :func:`measure_fall`). A difference of at most this is one of a few rounds, whatever the tie zone: the cases fall
@@ -312,26 +296,26 @@ def decide(found: Comparison, fall: float = 0.0) -> Outcome:
     seeds show, and a difference within the zone is a tie.
 
     >>> decide(Comparison(-3.0, 1.0, 1.0, 5)), decide(Comparison(-3.0, 1.0, 1.0, 5), fall=4.0)
-    (<Outcome.BETTER: 'better'>, <Outcome.TOGETHER: 'falling together'>)
+    ('better', 'falling together')
     """
     if abs(found.difference) <= max(found.zone, abs(fall)):
-        return Outcome.TOGETHER if abs(fall) > found.zone else Outcome.TIED
-    return Outcome.BETTER if found.difference < 0 else Outcome.WORSE
+        return "falling together" if abs(fall) > found.zone else "tied"
+    return "better" if found.difference < 0 else "worse"
 
 
-def judge_better(found: Comparison, outcome: Outcome) -> str:
+def judge_better(_: Comparison, outcome: str) -> str:
     """The verdict on the claim that the first case is better."""
-    return {Outcome.BETTER: "confirmed", Outcome.WORSE: "refuted", Outcome.TIED: "tied"}.get(outcome, "undecided")
+    return {"better": "confirmed", "worse": "refuted", "tied": "tied"}.get(outcome, "undecided")
 
 
-def judge_as_good(found: Comparison, outcome: Outcome) -> str:
+def judge_as_good(found: Comparison, outcome: str) -> str:
     """The verdict on the claim that the first case is as good as the second.
 
     It is if it is better, or if single runs cannot distinguish the two. A tie beyond that means too few seeds.
     """
-    if outcome is not Outcome.TOGETHER and (outcome is Outcome.BETTER or found.alike):
+    if outcome == "better" or (outcome != "falling together" and found.alike):
         return "confirmed"
-    return "refuted" if outcome is Outcome.WORSE else "undecided"
+    return "refuted" if outcome == "worse" else "undecided"
 
 
 def measure_fall(before: Array, after: Array) -> float:

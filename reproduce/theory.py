@@ -1,19 +1,13 @@
 """``python -m reproduce theory``: Theorems 1 and 2, measured on a problem whose constants are known exactly.
 
 The problem is that of ``theory.toml``: client i has S samples f_ij(x) = ½(x − a_ij)ᵀH(x − a_ij) with one diagonal H for
-all (``BuiltQuadratics``). So the noise of a mini-batch and the distance of a client's gradient from the
-mean gradient do not depend on x, and the bounds that the theorems assume hold with numbers that can be computed:
-
-    f strongly convex with μ and smooth with 1/β, the least and the largest entry of H      (Assumptions 1 and 2)
-    E‖Q(x) − x‖² ≤ q‖x‖², q the bound of the quantizer                                      (Assumption 3)
-    E‖∇̃f_i(x) − ∇f_i(x)‖² ≤ σ², mean_i ‖∇f_i(x) − ∇f(x)‖² ≤ δ²                             (Assumptions 4 and 5)
-    ‖v_i‖ ≤ M = w√m: clients' duals are in the box of the l1 norm with weight w             (Assumption 6)
+all. So the noise of a mini-batch and the distance of a client's gradient from the mean gradient do not depend on x. The
+page (``theory.md``) states the assumptions, the theorems and their bounds.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,11 +109,11 @@ class Measured(NamedTuple):
 
 def measure(
     full_row_rank: bool, noisy: bool, schedule: steps.Schedule, *, rounds: int = ROUNDS, seeds: int = SEEDS,
-    penalty: fpdfp.penalties.Penalty | None = None, done: Callable[[], None] = lambda: None,
+    penalty: fpdfp.penalties.Penalty | None = None,
 ) -> Measured:  # fmt: skip
     """Run FPDFP on mini-batches, with n of N clients and quantized messages if ``noisy``; distances are to the optimum.
 
-    ``penalty`` is what the method uses instead of the right one; ``done`` is called after each seed.
+    ``penalty`` is what the method uses instead of the right one.
     """
     right = build_quadratics(full_row_rank).problem
     given = right if penalty is None else fpdfp.Problem(right.losses, penalty, right.linop, check=False)
@@ -128,15 +122,13 @@ def measure(
     options = solve_options(declare("theory", {"operator.stacked": not full_row_rank, **run}))
     options["method"] = fpdfp.FPDFP(schedule, batch_size=BATCH)
     best, distances = fpdfp.minimize(right, tol=1e-13), np.empty((2, seeds, rounds + 1))
-    distances[0, :, 0], distances[1, :, 0] = np.sum(best.x**2), np.sum(best.v**2)
+    distances[:, :, 0] = np.array([[np.sum(best.x**2)], [np.sum(best.v**2)]])
     for seed in range(seeds):
 
         def record(run: fpdfp.Run, seed: int = seed) -> None:
-            distances[0, seed, run.round] = np.sum((run.x - best.x) ** 2)
-            distances[1, seed, run.round] = np.sum((run.v - best.v) ** 2)
+            distances[:, seed, run.round] = np.sum((run.x - best.x) ** 2), np.sum((run.v - best.v) ** 2)
 
         fpdfp.solve(given, seed=seed, callbacks=[record], progress=False, **options)
-        done()
     gammas = np.array([schedule(k) for k in range(rounds + 1)])
     return Measured(distances[0], distances[1], gammas, given.model.largest_lambda)
 
@@ -219,16 +211,10 @@ def reproduce(output: Path, rounds: int | None = None, seeds: int | None = None)
     """Measure what the theorems bound, and write figures, page and numbers into a folder."""
     rounds, seeds, found = rounds or ROUNDS, seeds or SEEDS, dict[Setting, Measured]()
     if rounds < LEAST:
-        raise ArgumentError(
-            "rounds", f"must be at least {LEAST}, for a slope and for what Theorem 2 says, got {rounds}"
-        )
+        raise ArgumentError("rounds", f"must be at least {LEAST}, for slopes and for Theorem 2, got {rounds}")
     with pool.bar() as bar:
-        task = bar.add_task("theorems", total=seeds * len(SETTINGS))
-        for one in SETTINGS:
-            found[one] = measure(
-                one.full_row_rank, one.noisy, one.schedule, rounds=rounds, seeds=seeds,
-                done=lambda: bar.update(task, advance=1),
-            )  # fmt: skip
+        for one in bar.track(SETTINGS, description="theorems"):
+            found[one] = measure(one.full_row_rank, one.noisy, one.schedule, rounds=rounds, seeds=seeds)
     known = constants(full_row_rank=False, noisy=True)
     summary = {
         "version": fpdfp.__version__, "rounds": rounds, "seeds": seeds,
@@ -242,7 +228,7 @@ def reproduce(output: Path, rounds: int | None = None, seeds: int | None = None)
             for number in (1, 2)
         },
     }  # fmt: skip
-    draw(output, {f"theorem{number}": panels(number, found) for number in (1, 2)}, width=5.0)
+    draw(output, {f"theorem{number}": panels(number, found) for number in (1, 2)})
     publish(output, summary, write(summary), judge(summary))
     return summary
 
@@ -263,7 +249,7 @@ def judge(summary: dict[str, Any]) -> list[dict[str, str]]:
 def describe(one: Setting, measured: Measured) -> dict[str, Any]:
     """A setting in numbers; ``at_the_end`` is E‖x_k − x*‖² over the last tenth of the rounds."""
     k, values, bound = one.bound(measured)
-    mean, shown = values.mean(axis=0), np.unique(np.geomspace(1, len(k), 60).astype(int)) - 1
+    mean = values.mean(axis=0)
     return {
         "name": one.name, "steps": one.kind, "gamma0": float(measured.gammas[0]),
         "D2": one.known.d2, "D2_as_printed": one.known.printed_d2,
@@ -272,17 +258,13 @@ def describe(one: Setting, measured: Measured) -> dict[str, Any]:
         "slope": slope(measured.lyapunov if one.full_row_rank else measured.primal),
         "bounded_at_the_end": float(mean[-1]), "bound_at_the_end": float(bound[-1]) if len(bound) else None,
         "largest_share_of_bound": float((mean / bound).max()) if len(bound) else None,
-        "round": k[shown].tolist(), "measured": mean[shown].tolist(),
-        "bound": bound[shown].tolist() if len(bound) else [],
     }  # fmt: skip
 
 
 def panels(theorem: int, found: dict[Setting, Measured]) -> list[Panel]:
     """The error of a theorem's settings, and what the theorem bounds beside the bound."""
-    errors, bounds = [], []
-    for (one, measured), colour in zip(
-        ((s, m) for s, m in found.items() if s.theorem == theorem), COLOURS, strict=False
-    ):
+    errors, bounds, those = [], [], [(one, measured) for one, measured in found.items() if one.theorem == theorem]
+    for (one, measured), colour in zip(those, COLOURS, strict=False):
         k, values, bound = one.bound(measured)
         shown = np.unique(np.geomspace(1, len(measured.gammas) - 1, 200).astype(int))
         errors.append(Curve(shown, measured.primal[:, shown], one.name, colour, "-" if len(bound) else ":"))
@@ -310,8 +292,6 @@ def write(summary: dict[str, Any]) -> str:
                 one["name"], start, f"{one['D2']:.3g} ({one['D2_as_printed']:.3g})", f"{one['at_the_end']:.2e}",
                 *([f"{one['slope']:+.2f}"] if slopes else []), *ends,
             ])  # fmt: skip
-        header = ["setting", "K" if slopes else "γ_0", "D₂ (as printed)", "E‖x_k − x\\*‖² at the end"]
-        header += [*(["slope"] if slopes else []), "bounded quantity at the end", "bound"]
-        filled[f"table{number}"] = rows(header, lines)
+        filled[f"table{number}"] = rows(lines)
         filled[f"ratio{number}"] = f"{max(one['largest_share_of_bound'] or 0.0 for one in entries):.2g}"
     return fill("theory", summary, (), **filled, start=FIRST)

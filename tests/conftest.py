@@ -28,7 +28,7 @@ settings.load_profile("fpdfp")
 #: Files whose tests share what is dear to make (a federation, a cluster, a browser, a site, experiments), and tests
 #: that belong to one of them: with several test processes they stay in one.
 TOGETHER = {
-    "test_ct_experiment.py", "test_ct_mean.py", "test_declarative.py", "test_ray.py",
+    "test_ct_experiment.py", "test_declarative.py", "test_ray.py",
     "test_reconstruct.py", "test_report.py", "test_report_browser.py", "test_reproduce.py", "test_site.py",
 }  # fmt: skip
 BESIDE = {"test_the_code_of_a_page_with_a_cluster_runs": "tests/test_ray.py"}

@@ -60,6 +60,8 @@ class HubThread:
 class TrialDesk:
     """Answers as a desk does, without a policy."""
 
+    audit = None
+
     def __init__(self, losses: Any, trouble: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.losses = losses
         self.site: Site | None = None

@@ -9,6 +9,12 @@ import numpy as np
 import scipy.sparse
 
 import fpdfp
+from fpdfp.engines import choice
+
+
+def take_shifted(monkeypatch: Any) -> None:
+    """Have runs without a method take ShiftedPDFP where Newton's method would be cheaper."""
+    monkeypatch.setattr(choice, "MOST_COEFFICIENTS", 0)
 
 
 def graph_guided(

@@ -1,4 +1,4 @@
-"""A site's log and ledger: edits, deletions and cuts are noticed, and budgets survive restarts."""
+"""A site's log and budget: edits, deletions and cuts are noticed, and budgets survive restarts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from fpdfp.engines import files
+from fpdfp.errors import Refusal
 from fpdfp.federation import audit
 from fpdfp.federation.audit import HEAD, LOG, Audit, verify
-from fpdfp.federation.ledger import AHEAD, Ledger
-from fpdfp.federation.policy import Budget, RefusedError
+from fpdfp.federation.budget import AHEAD, MODELS, POINTS, RUNS, Budget
+from fpdfp.federation.policy import Policy
 
 FIELDS: dict[str, Any] = {
     "asker": "ann", "role": "analyst", "fingerprint": "ab", "study": "s", "run": "r", "kind": "request",
@@ -155,92 +156,62 @@ def test_one_process_writes(folder: Path) -> None:
     Audit(folder).close()
 
 
-class TestLedger:
+class TestBudget:
     def test_limits(self, tmp_path: Path) -> None:
-        budget, ledger = Budget(runs=3, requests=2, bits_per_value=8.0), Ledger(tmp_path)
-        for _ in range(2):
-            ledger.count_request(budget)
-        with pytest.raises(RefusedError, match="as many requests"):
-            ledger.count_request(budget)
-        assert [ledger.begin_run(budget, run) for run in ("a", "a", "b")] == [True, False, True]
-        ledger.begin_run(budget, "c")
-        with pytest.raises(RefusedError, match="as many runs"):
-            ledger.begin_run(budget, "d")
-        ledger.count_bits(budget, 700, 100)
-        with pytest.raises(RefusedError, match="as much of its data"):
-            ledger.count_bits(budget, 101, 100)
-
-    def test_a_plan_is_one_request_with_its_own_price(self, tmp_path: Path) -> None:
-        budget = Budget(runs=5, price_in_plan=0.2, problems_in_plan=20, points_per_problem=2, requests=200)
-        ledger = Ledger(tmp_path)
-        assert ledger.declare(budget, "path", 11) == pytest.approx(3.0)
-        assert ledger.declare(budget, "path", 11) == 0.0  # asked again
-        ledger.count_points(budget, "path", 100)
-        with pytest.raises(RefusedError, match="as many points as it allows for this path"):
-            ledger.count_points(budget, "path", 23)
-        ledger.count_points(budget, "path", 22)
-        assert Ledger(tmp_path).spent.plans == {"path": 0}  # a crash gives nothing back
-        with pytest.raises(RefusedError, match="that was declared"):
-            ledger.count_points(budget, "never declared", 1)
-        with pytest.raises(RefusedError, match="at most 20 problems in a path"):
-            ledger.declare(budget, "long", 21)
-        with pytest.raises(RefusedError, match="as many runs"):
-            ledger.declare(budget, "second", 11)
-        assert ledger.declare(budget, "short", 1) == 1.0
-        with pytest.raises(RefusedError, match="as many requests"):
-            ledger.count_points(budget, "short", 90)
+        budget = Budget(tmp_path, Policy(analyses=3))
+        assert [budget.begin(name, "m") for name in "aabc"] == [True, False, True, True]
+        with pytest.raises(Refusal, match="the 3 analyses that it allows"):
+            budget.begin("d")
+        with pytest.raises(Refusal, match="the 3 analyses that it allows"):
+            budget.spend_points("a", POINTS)
+        budget.spend_points("a", POINTS - 1)
+        assert [budget.begin("a", f"{k}") for k in range(MODELS - 1)] == [False] * (MODELS - 1)
+        with pytest.raises(Refusal, match="the 3 analyses that it allows"):
+            budget.begin("a", "one more")
 
     def test_it_survives_restarts_and_crashes(self, tmp_path: Path) -> None:
-        budget, ledger = Budget(), Ledger(tmp_path)
+        budget = Budget(tmp_path, Policy())
+        budget.begin("a", "m")
         for _ in range(AHEAD + 5):
-            ledger.count_request(budget)
-        ledger.begin_run(budget, "a")
-        assert Ledger(tmp_path).spent.requests >= AHEAD + 5  # a crash costs budget, and gives none back
-        ledger.write(ahead=False)
-        again = Ledger(tmp_path)
-        assert (again.spent.requests, again.spent.runs) == (AHEAD + 5, 1)
-        assert not again.begin_run(budget, "a")
-
-    def test_a_crash_costs_a_small_site_little_of_its_bits(self, tmp_path: Path) -> None:
-        """What is written ahead is a share of what may leave: a site with few rows would else have told all."""
-        budget, values = Budget(bits_per_value=32), 1000
-        for crash in range(1, 5):
-            ledger = Ledger(tmp_path)  # the one before was never written without what was ahead
-            ledger.count_bits(budget, 100, values)
-            assert 100 <= Ledger(tmp_path).spent.bits <= crash * (100 + 32 * values / 32)
+            budget.spend_points("a", 1)
+        assert Budget(tmp_path, Policy()).spent.points["a"] >= AHEAD + 5  # a crash costs budget, and gives none back
+        budget.divide(100, "seed 1", 5)
+        budget.count_refusal()
+        budget.write(ahead=False)
+        assert Budget(tmp_path, Policy()).spent == budget.spent
+        assert not Budget(tmp_path, Policy()).begin("a", "m")
 
     def test_an_older_one_in_its_place_is_noticed(self, tmp_path: Path) -> None:
-        ledger = Ledger(tmp_path)
-        ledger.write(ahead=False)
-        old = ledger.path.read_bytes()
-        for run in "abc":
-            ledger.begin_run(Budget(), run)
-        ledger.write(ahead=False)
-        logged = ledger.spent.counts()
-        Ledger(tmp_path, logged)
-        ledger.path.write_bytes(old)
-        with pytest.raises(RuntimeError, match="fewer runs than the log"):
-            Ledger(tmp_path, logged)
-        ledger.path.unlink()
-        with pytest.raises(RuntimeError, match="fewer runs than the log"):
-            Ledger(tmp_path, logged)
+        budget = Budget(tmp_path, Policy())
+        budget.write(ahead=False)
+        old = budget.path.read_bytes()
+        budget.begin("a")
+        logged = budget.spent.counts()
+        Budget(tmp_path, Policy(), logged)
+        budget.path.write_bytes(old)
+        with pytest.raises(RuntimeError, match="fewer analyses than the log"):
+            Budget(tmp_path, Policy(), logged)
+        budget.path.unlink()
+        with pytest.raises(RuntimeError, match="fewer analyses than the log"):
+            Budget(tmp_path, Policy(), logged)
 
-    def test_one_of_the_first_format(self, tmp_path: Path) -> None:
-        ledger = Ledger(tmp_path)
-        text = json.dumps({"format": 1, "runs": 2.0, "requests": 9, "bits": 5, "known": {"a": ""}, "plans": {"old": 3}})
-        files.write_sealed(ledger.path, lambda file: file.write(text.encode()))
-        again = Ledger(tmp_path)
-        assert (again.spent.runs, again.spent.known, again.spent.plans) == (2.0, ["a"], {})
-        assert not again.begin_run(Budget(), "a")
+    def test_runs_of_other_data(self, tmp_path: Path) -> None:
+        budget = Budget(tmp_path, Policy())
+        budget.compare_data("run", "first")
+        with pytest.raises(Refusal, match="have changed since this run began"):
+            budget.compare_data("run", "second")
+        for k in range(2 * RUNS):
+            budget.compare_data(f"{k}", "first")
+        assert len(budget.spent.data) == RUNS
 
     def test_one_that_is_damaged(self, tmp_path: Path) -> None:
-        ledger = Ledger(tmp_path)
-        ledger.write()
-        contents = bytearray(ledger.path.read_bytes())
+        budget = Budget(tmp_path, Policy())
+        budget.write()
+        contents = bytearray(budget.path.read_bytes())
         contents[10] ^= 1
-        ledger.path.write_bytes(bytes(contents))
+        budget.path.write_bytes(bytes(contents))
         with pytest.raises(RuntimeError, match="cannot be used: it is cut off or damaged"):
-            Ledger(tmp_path)
+            Budget(tmp_path, Policy())
 
 
 def test_the_head_follows_the_lines_without_another_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,21 +179,21 @@ def test_sites_have_the_bits_of_one_process(case: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Multinomial", "Ordinal"])
 def test_sites_watch_points(kind: str) -> None:
-    from fpdfp.federation.exposure import watch
-    from fpdfp.federation.policy import Policy, RefusedError
+    from fpdfp.errors import Refusal
+    from tests.desks import guarded
 
     X, y, _, _ = toy()
     losses = getattr(fpdfp.losses, kind)(X, y)
-    watched, one = watch(losses, Policy()), np.array([0])
+    watched, one = guarded(losses), np.array([0])
     assert watched.family == losses.family
     x = np.zeros(losses.shape)
     np.testing.assert_array_equal(watched.gradients(x, one), losses.gradients(x, one))
     steep = x.copy()
     steep[0] = 1e4
     for ask in (watched.gradients, watched.hessians, watched.values):
-        with pytest.raises(RefusedError, match="too few"):
+        with pytest.raises(Refusal, match="too few"):
             ask(steep, one)
-    with pytest.raises(RefusedError, match="too few"):
+    with pytest.raises(Refusal, match="too few"):
         watched.sums_at(steep, one, robust=True)
 
 

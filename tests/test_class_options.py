@@ -193,12 +193,12 @@ def test_sums_of_softmax() -> None:
 
 def test_weights_count_where_sites_look_at_points() -> None:
     """A weight that is nearly all of one row's makes a model of that row."""
-    from fpdfp.federation.exposure import watch
-    from fpdfp.federation.policy import Policy, RefusedError
+    from fpdfp.errors import Refusal
+    from tests.desks import guarded
 
     rng = np.random.default_rng(0)
     Z, y = rng.standard_normal((200, 2)), np.arange(200) % 3
     w = np.where(np.arange(200) == 7, 1e6, 1.0)
     for losses in (Multinomial(Z, y, weights=w), fpdfp.losses.Ordinal(Z, y, weights=w)):
-        with pytest.raises(RefusedError, match="too few"):
-            watch(losses, Policy()).gradients(np.zeros(losses.shape), np.array([0]))
+        with pytest.raises(Refusal, match="too few"):
+            guarded(losses).gradients(np.zeros(losses.shape), np.array([0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -325,8 +326,9 @@ def test_the_method_is_chosen_by_time(rng: np.random.Generator) -> None:
     def choose(
         coefficients: int, clients: int, purpose: Any = "fit", loss: Any = fpdfp.losses.Logistic, **options: Any
     ) -> type:
-        X = rng.standard_normal((clients, coefficients))
-        losses = loss(X, np.arange(clients) % 2 * 1.0, clients=np.arange(clients))
+        owner = np.arange(500 * clients) % clients
+        X = rng.standard_normal((len(owner), coefficients))
+        losses = loss(X, np.arange(len(owner)) // 2 % 2 * 1.0, clients=owner)
         problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1))
         return type(choose_method(problem, RunOptions(rounds=10, **options), purpose))
 
@@ -345,8 +347,30 @@ def test_the_method_is_chosen_by_time(rng: np.random.Generator) -> None:
     # Estimates whose standard errors are wanted, and runs of ``solve``.
     assert choose(400, 200, "exact") is newton
     assert choose(1001, 3, "exact") is default
-    assert choose(6, 3, "solve") is default
+    assert choose(6, 3, "solve") is default  # which nothing would end
     assert choose(6, 3, "solve", stateless=True) is fpdfp.StatelessPDFP
+
+
+def test_a_run_to_a_tolerance_takes_the_cheapest_method() -> None:
+    def choose(coefficients: int, clients: int, loss: Any = fpdfp.losses.LeastSquares, **options: Any) -> type:
+        owner = np.arange(50 * clients) % clients
+        X = np.random.default_rng(0).standard_normal((len(owner), coefficients))
+        problem = fpdfp.Problem(loss(X, np.arange(len(owner)) // 2 % 2 * 1.0, clients=owner), fpdfp.penalties.L1(0.1))
+        return type(choose_method(problem, RunOptions(rounds=10, **({"tol": 1e-3} | options)), "solve"))
+
+    newton, default, logistic = fpdfp.NewtonPDFP, fpdfp.ShiftedPDFP, fpdfp.losses.Logistic
+    # Where f is quadratic the server knows all of it once clients have sent their second moments.
+    assert choose(10, 20) is choose(10, 20, clients_per_round=5) is newton
+    assert choose(10, 20, tol=1e-9) is choose(10, 20, tol=1e-9, clients_per_round=5) is newton
+    assert choose(500, 20) is default
+    assert choose(6, 10, logistic) is fpdfp.ProximalNewton
+    assert choose(6, 10, logistic, clients_per_round=5) is default
+    assert choose(100, 20, logistic) is default
+    assert choose(100, 20, logistic, prefer="rounds") is fpdfp.ProximalNewton
+    # What was asked for is left alone.
+    for given in ({"prefer": "bits"}, {"compressor": None}, {"sampling": "importance", "clients_per_round": 5}):
+        assert choose(10, 20, **given) is default
+    assert choose(10, 20, drop_out=0.1) is newton
 
 
 @pytest.mark.parametrize("purpose", ["solve", "fit", "exact"])
@@ -364,3 +388,15 @@ def test_losses_without_lipschitz_constants_take_newtons_method(purpose: Any) ->
     ):
         choose(5, clients_per_round=2)
     assert isinstance(choose(5, stateless=True), fpdfp.ProximalNewton)  # whose clients keep nothing
+
+
+@pytest.mark.parametrize(("first", "then"), [(None, 1e-6), (1e-3, 1e-6), (1e-3, None)])
+def test_a_resumed_run_keeps_its_method(first: float | None, then: float | None, tmp_path: Path) -> None:
+    X = np.random.default_rng(0).standard_normal((200, 6))
+    problem = fpdfp.Problem(fpdfp.losses.Logistic(X, X[:, 0] > 0.3, np.arange(200) % 4), fpdfp.penalties.L1(0.01))
+    given = {"checkpoint": tmp_path / "run", "resume": True}
+    begun = fpdfp.solve(problem, rounds=6, tol=first, **given)
+    done = fpdfp.solve(problem, rounds=60, tol=then, **given)
+    assert type(begun.method) is type(done.method) is (fpdfp.ShiftedPDFP if first is None else fpdfp.ProximalNewton)
+    assert done.certificate.relative_gap is not None
+    assert done.certificate.relative_gap <= 1e-6

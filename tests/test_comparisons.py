@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import importlib
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,11 +113,60 @@ def test_an_ablation_sees_what_a_run_does() -> None:
     assert found.medians["few features"][0] == without["rounds"] / whole["rounds"]
 
 
-@pytest.mark.parametrize("name", [name for name, one in _ablation_thresholds.THRESHOLDS.items() if one.change])
+SWEPT = _ablation_thresholds.THRESHOLDS | _ablation_thresholds.POOLED
+
+
+@pytest.mark.parametrize("name", [name for name, one in SWEPT.items() if one.change])
 def test_a_sweep_changes_a_threshold(name: str) -> None:
-    one = _ablation_thresholds.THRESHOLDS[name]
+    one = SWEPT[name]
     for patch in one.patches(name, 2.0):
         before = getattr(patch.getter(), patch.attribute)
         with patch:
             assert getattr(patch.getter(), patch.attribute) != before
         assert getattr(patch.getter(), patch.attribute) == before
+
+
+#: Files under whose names the first table of the page has numbers.
+FORMER = {
+    "engines/working_set": ("engines/screening", "engines/slopes"), "methods/shifted": ("methods/_acceleration",),
+    "methods/_preconditioned": ("methods/_dual_prox",), "precondition/agreement": ("precondition/exchange",),
+}  # fmt: skip
+
+
+def numbers_of(file: str) -> set[str]:
+    """The names at the top of a file that are numbers, or tuples of them."""
+    module = importlib.import_module(f"fpdfp.{file.replace('/', '.')}")
+    targets = list[ast.expr]()
+    for node in ast.parse(Path(str(module.__file__)).read_text()).body:
+        targets += node.targets if isinstance(node, ast.Assign) else []
+        targets += [node.target] if isinstance(node, ast.AnnAssign) else []
+    names = {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+
+    def is_number(value: Any) -> bool:
+        return (
+            bool(value) and all(map(is_number, value)) if isinstance(value, tuple) else isinstance(value, int | float)
+        )
+
+    return {name for name in names if name.isupper() and is_number(getattr(module, name))}
+
+
+@pytest.mark.parametrize("file", _ablation_thresholds.STEERING)
+def test_every_number_that_steers_is_in_the_table(file: str) -> None:
+    table = _ablation_thresholds.THRESHOLDS
+    page = (Path(__file__).parents[1] / "docs" / "results" / "ablation.md").read_text()
+    elsewhere = {name.rpartition(":")[2] for name, one in table.items() if file in one.also}
+    for name in numbers_of(file) - elsewhere:
+        one = table[f"{file}:{name}"]
+        assert one.change is not None or one.why.partition(":")[0] in _ablation_thresholds.REASONS
+        assert any(f"| `{place}:{name}` |" in page for place in (file, *FORMER.get(file, ())))
+
+
+def test_numbers_are_found() -> None:
+    assert {"CHEAP", "DEAR", "FIRST"} <= numbers_of("engines/stopping")
+    assert "FLOORS" in numbers_of("precondition/quantized")
+    assert "UNEVEN" in numbers_of("methods/_preconditioned")
+
+
+@pytest.mark.parametrize("name", [name for name, one in _ablation_thresholds.POOLED.items() if not one.change])
+def test_thresholds_that_are_not_swept_are_there(name: str) -> None:
+    assert _ablation_thresholds.POOLED[name].value(name) != "gone"

@@ -126,18 +126,6 @@ def test_one_seed_is_not_judged() -> None:
     assert found["bits"] == "confirmed"
 
 
-def test_missing_cases_are_named() -> None:
-    lines = made_up(0.01)
-    del lines[Case(17, 1000)]
-    claims = dict(zip(CLAIMS, judge(lines), strict=True))
-    assert claims["worse"]["verdict"] == "confirmed"
-    assert claims["clients"]["verdict"] == "not judged"
-    assert claims["clients"]["numbers"] == "runs are missing: FPDFP, n = 17, s = 1000."
-    del lines[Case(5, 5000)]
-    lines[Case(17, 1000)] = made_up()[Case(17, 1000)]
-    assert verdicts(lines)["bits"] == "confirmed"
-
-
 def test_slopes_and_horizons() -> None:
     lines = made_up()
     one = lines[Case(5, None)]

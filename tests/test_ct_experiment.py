@@ -1,4 +1,4 @@
-"""The second experiment as the paper prints it: its objective, its runs one by one, and its page."""
+"""The second experiment: its objective, its runs one by one, and its page."""
 
 from __future__ import annotations
 
@@ -12,26 +12,15 @@ import numpy as np
 import pytest
 
 import fpdfp
+from fpdfp.declarative import build as building
 from fpdfp.declarative import pool
 from fpdfp.declarative.build import build, solve_options
 from fpdfp.declarative.runner import run_job
-from fpdfp.declarative.scan import Scan
-from fpdfp.declarative.settings import PRINTED
+from fpdfp.declarative.scan import BuiltScan, fit_volume
 from reproduce import ct, runs
 from reproduce.__main__ import main
-from reproduce.ct import (
-    CLIENTS,
-    LAMBDA,
-    NOISE_VARIANCE,
-    SEVERAL,
-    SIZES,
-    Size,
-    evaluations,
-    lines_of,
-    messages,
-    plan,
-)
-from reproduce.runs import Bench, Case, declare
+from reproduce.ct import CLIENTS, FEW_ROUNDS, LAMBDA, NOISE_VARIANCE, SEVERAL, build_scan, lines_of, messages, plan
+from reproduce.runs import Bench, Case, declare, space_out
 from tests.test_projector import joseph
 
 pytestmark = pytest.mark.slow
@@ -54,19 +43,22 @@ def results(tmp_path_factory: Any) -> Path:
     return folder
 
 
-MICRO = Size("micro", Scan(PRINTED, (6, 6, 4), (8, 6), 34), 8, 4)
-TINY = SIZES[PRINTED, "tiny"]
+MICRO = {"data.shape": [6, 6, 4], "data.detector": [8, 6], "data.views": 34}
+
+
+def micro() -> BuiltScan:
+    return build_scan("tiny", MICRO)
 
 
 @pytest.fixture(scope="module")
 def matrix() -> Any:
     """Joseph's matrix as the textbook has it."""
-    return joseph(MICRO.build().geometry, 2)
+    return joseph(micro().geometry, 2)
 
 
 def test_the_objective_is_the_printed_one(matrix: Any) -> None:
     """Against Joseph's matrix, with voxels of side 1."""
-    where = MICRO.build()
+    where = micro()
     truth = where.there.astype(np.float64)
     b = where.projections.astype(np.float64).ravel()
     noise = b - matrix @ truth.ravel()
@@ -89,8 +81,8 @@ def test_the_objective_is_the_printed_one(matrix: Any) -> None:
 
 def test_a_round_is_that_of_the_paper(matrix: Any, tmp_path: Path) -> None:
     """A run with exact messages, against Algorithm 4 over dense matrices in double precision."""
-    where, bench = MICRO.build(), Bench("ct", tmp_path, MICRO.declare(), pool.bar())
-    job = bench.job(plan(where, Case(5, None), 0, 3, None))
+    where, bench = micro(), Bench("ct-tiny", tmp_path, MICRO, pool.bar())
+    job = plan(bench, where, Case(5, None), 0, 3)
     run_job(job, progress=False)
     x = fpdfp.runs.load(job.folder).x
     assert x is not None
@@ -116,15 +108,7 @@ def test_a_round_is_that_of_the_paper(matrix: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(x.ravel(), own_x, rtol=2e-4, atol=2e-5)
 
 
-def test_the_default_is_the_printed_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[str] = []
-    monkeypatch.setattr(ct, "reproduce", lambda **options: ran.append(options["model"]))
-    for options in ([], ["--model", "printed"], ["--model", "mean"]):
-        assert main(["ct", "--output", str(tmp_path), *options]) == 0
-    assert ran == ["printed", "printed", "mean"]
-
-
-@pytest.mark.parametrize("options", [["a9a", "--only", "n5-exact"], ["theory", "--data", "."], ["ct", "--jobs", "2"]])
+@pytest.mark.parametrize("options", [["a9a", "--volume", "a.npy"], ["theory", "--data", "."], ["ct", "--jobs", "2"]])
 def test_options_of_another_experiment_are_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(options)
@@ -141,7 +125,6 @@ def test_help_names_the_experiments(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_everything_is_there(results: Path) -> None:
     summary = json.loads((results / "results.json").read_text())
-    assert summary["missing"] == []
     assert len(summary["runs"]) == 2 * len(SEVERAL) + 3 + 2
     for name, one in summary["runs"].items():
         assert one["round"][-1] == (20 if name.startswith("ours") else ROUNDS)
@@ -151,7 +134,6 @@ def test_everything_is_there(results: Path) -> None:
         assert one["objective"][-1] < one["objective"][0]
     assert summary["lowest"] <= summary["minimum"]["objective"]
     page = (results / "claims.md").read_text()
-    assert "Runs that are missing" not in page
     assert f"--rounds {ROUNDS} --seeds 2" in page
     for claim in summary["claims"]:
         assert claim["claim"] in page
@@ -172,35 +154,20 @@ def test_what_is_done_is_not_done_again(results: Path, tmp_path: Path, monkeypat
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_page_of_what_is_there_says_what_is_missing(results: Path, tmp_path: Path) -> None:
-    for name in ("n5-exact-seed0", "n5-s1000-seed0"):
-        shutil.copytree(results / "runs" / name, tmp_path / "runs" / name)
-    summary = ct.reproduce("tiny", tmp_path, page=True, **FEW)
-    assert summary is not None
-    assert "n5-s500-seed0" in summary["missing"]
-    assert {claim["verdict"] for claim in summary["claims"][:6]} == {"not judged"}
-    assert "n5-s500-seed0" in (tmp_path / "claims.md").read_text().split("Runs that are missing here: ")[1]
-    with pytest.raises(ValueError, match="holds a run with other settings"):
-        ct.reproduce("tiny", tmp_path, page=True, device="cpu", rounds=10)
-    with pytest.raises(ValueError, match="runs of 64 rounds"):
-        ct.reproduce("tiny", tmp_path / "empty", page=True, device="cpu")
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_runs_in_short_are_taken(results: Path, tmp_path: Path) -> None:
-    """As docs/results has those of the paper's size: a file of numbers, and one with the slice."""
+    """As docs/results has those of the paper's size: a file of numbers."""
     kept = json.loads((results / "results.json").read_text())["runs"]["n5-exact-seed0"]
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "n5-exact-seed0.json").write_text(json.dumps({**kept, "device": "elsewhere"}))
-    np.savez(tmp_path / "runs" / "n5-exact-seed0.npz", picture=np.zeros((16, 16), dtype=np.float16))
-    summary = ct.reproduce("tiny", tmp_path, page=True, **FEW)
-    assert summary is not None
-    assert summary["devices"] == ["elsewhere"]
+    shutil.copytree(results, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "runs" / "n5-exact-seed0")
+    (tmp_path / "copy" / "runs" / "n5-exact-seed0.json").write_text(json.dumps({**kept, "device": "elsewhere"}))
+    summary = ct.reproduce("tiny", tmp_path / "copy", **FEW)
+    assert "elsewhere" in summary["devices"]
+    assert not (tmp_path / "copy" / "runs" / "n5-exact-seed0").exists()
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(results: Path, tmp_path: Path) -> None:
-    bench = Bench("ct", tmp_path, SIZES[PRINTED, "tiny"].declare(), pool.bar())
-    job = bench.job(plan(TINY.build(), Case(5, 1000), 1, ROUNDS, None))
+    bench = Bench("ct-tiny", tmp_path, {"data.device": "cpu"}, pool.bar())
+    job = plan(bench, build_scan("tiny", {}), Case(5, 1000), 1, ROUNDS)
 
     class Stop(fpdfp.engines.Observer):
         def evaluated(self, run: fpdfp.Run) -> None:
@@ -218,12 +185,6 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(results: Path, tmp_path
         np.testing.assert_array_equal(here[name], there[name])
 
 
-def test_just_some_runs(tmp_path: Path) -> None:
-    assert ct.reproduce("tiny", tmp_path, only=["n2-s1000"], device="cpu", rounds=10, seeds=1) is None
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["n2-s1000-seed0"]
-    assert not (tmp_path / "results.json").exists()
-
-
 def test_ctrl_c_ends_the_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,34 +193,68 @@ def test_ctrl_c_ends_the_experiment(
     assert "the same command continues" in capsys.readouterr().err
 
 
-def test_bad_selections_and_folders(results: Path) -> None:
-    with pytest.raises(ValueError, match="only must be one of n5-s500"):
-        ct.reproduce("tiny", results, only=["n3"], **FEW)
+def test_another_folder_is_needed_for_another_size(results: Path) -> None:
     with pytest.raises(ValueError, match="has results with size 'tiny', not 'small'"):
-        ct.reproduce("small", results, page=True)
+        ct.reproduce("small", results)
 
 
-def test_the_file_of_settings_is_the_rule() -> None:
-    settings = declare("ct", {})
+@pytest.mark.parametrize("size", list(FEW_ROUNDS))
+def test_the_files_of_settings_are_the_rule(size: str) -> None:
+    settings = declare(f"ct-{size}", {})
+    assert settings["data"]["model"] == "printed"
     assert settings["split"]["clients"] == CLIENTS
     assert settings["method"]["lam"] == LAMBDA
     assert settings["data"]["noise"] ** 2 == pytest.approx(NOISE_VARIANCE)
-    small = SIZES[PRINTED, "small"]
-    assert declare("ct", small.declare()) == settings
-    assert (settings["run"]["rounds"], settings["run"]["clients_per_round"]) == (small.rounds, ct.PER_ROUND)
+    assert settings["run"]["clients_per_round"] == ct.PER_ROUND
 
 
 def test_the_cases() -> None:
     assert [case.name for case in SEVERAL] == ["n5-exact", "n5-s1000", "n5-s500", "n2-s1000", "n17-s1000"]
-    at = evaluations(PRINTED, 5600)
+    at = space_out(5600, 24, 32)
     assert {700, 1400, 2800, 5600} <= set(at)
     assert len(at) <= 60
 
 
+def test_the_setting() -> None:
+    where = build_scan("tiny", {})
+    assert sorted(np.bincount(where.owner)) == [2] * CLIENTS
+    assert where.there.max() == 1.0
+    assert where.there.min() >= 0.0
+    building._build.cache_clear()
+    np.testing.assert_array_equal(build_scan("tiny", {}).projections, where.projections)
+    assert where.psnr(where.there + np.float32(0.1)) == pytest.approx(20.0, abs=1e-3)
+
+
+def test_the_other_scaling_does_not_depend_on_how_fine_the_panel_is() -> None:
+    scan = build_scan("tiny", {"data.model": "mean"}).scan
+    assert scan._replace(detector=(48, 32)).weight == pytest.approx(scan.weight / 4)
+
+
+def test_a_volume_of_a_file(tmp_path: Path) -> None:
+    grid = np.linspace(-1, 1, 32)
+    ball = (grid[:, None, None] ** 2 + grid[None, :, None] ** 2 + grid**2 < 0.5).astype(np.float32) * 7.0
+    np.save(tmp_path / "ball.npy", ball)
+    where = build_scan("tiny", {"data.volume": str(tmp_path / "ball.npy")})
+    assert where.there.shape == (16, 16, 8)
+    assert where.there.max() == 1.0
+    # Slices as thick as before: the ball is cut above and below, and round across z.
+    middle = where.there[:, :, 4]
+    np.testing.assert_allclose(middle, middle.T, atol=1e-6)
+    assert middle.sum() == pytest.approx(np.pi * 0.5 * 64, rel=0.1)
+    with pytest.raises(ValueError, match="same value everywhere"):
+        fit_volume(np.ones((4, 4, 4)), (2, 2, 2))
+
+
+def test_the_head(data_dir: Path) -> None:
+    where = build_scan("tiny", {"data.volume": str(data_dir / "head.mat")})
+    assert where.there.shape == (16, 16, 8)
+    assert "head.mat" in where.source
+
+
 def test_the_code_of_the_levels_is_as_short_as_any() -> None:
-    bits, tiny = {}, TINY.build()
+    bits, tiny = {}, build_scan("tiny", {})
     for codec in ("auto", ct.CODEC):
-        sent = solve_options(declare("ct", messages(Case(5, 1000), codec)))["compressor"]
+        sent = solve_options(declare("ct-tiny", messages(Case(5, 1000), codec)))["compressor"]
         result = fpdfp.solve(tiny.problem, fpdfp.FPDFP(lam=LAMBDA), rounds=8, clients_per_round=5, compressor=sent)
         bits[codec] = result.bits_up
     assert bits["auto"] <= bits[ct.CODEC] <= 1.001 * bits["auto"]
@@ -274,12 +269,8 @@ def test_a_device_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "needs a GPU" in capsys.readouterr().err
 
 
-PRINTED_PAGES = sorted(file.parent.name for file in RESULTS.glob("*/results.json") if "mean" not in file.parent.name)
-
-
-@pytest.mark.parametrize("name", PRINTED_PAGES)
+@pytest.mark.parametrize("name", sorted(file.parent.name for file in RESULTS.glob("*/results.json")))
 def test_committed_pages_say_what_the_numbers_say(name: str) -> None:
     summary = json.loads((RESULTS / name / "results.json").read_text())
-    assert summary["model"] == PRINTED
     assert (RESULTS / name / "claims.md").read_text() == ct.write(summary)
     assert ct.judge(lines_of(summary["runs"])) == summary["claims"]

@@ -254,7 +254,7 @@ class TestSettings:
 
     def test_the_paper_s_experiments_are_files_of_settings(self, tmp_path: Path) -> None:
         files = sorted(PAPER.glob("*.toml"))
-        names = ["a9a", "breast-cancer", "covtype", "ct", "theory"]
+        names = ["a9a", "breast-cancer", "covtype", "ct-paper", "ct-small", "ct-tiny", "theory"]
         assert [file.stem for file in files] == names
         for file in (*files, EXAMPLE, Path(demo.__file__).with_name("demo.toml")):
             (case,) = read(file)

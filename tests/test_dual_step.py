@@ -9,8 +9,9 @@ import pytest
 import scipy.sparse
 
 import fpdfp
-from fpdfp import linops
+from fpdfp import linops, penalties
 from fpdfp._kernels import quantize, streams
+from fpdfp.linops.maps import Filter
 from fpdfp.penalties import L1
 from fpdfp.problem import Model
 from fpdfp.quadratic.dual import DualSteps
@@ -103,3 +104,29 @@ def test_several_dual_steps_in_one_call_are_those_of_one_after_the_other(scaled:
     np.testing.assert_array_equal(found[0].u, found[1].u)
     np.testing.assert_array_equal(found[0].v, found[1].v)
     assert (v != found[0].v).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("clients", [0, 3])
+@pytest.mark.parametrize("constrained", [False, True])
+def test_a_step_with_a_filtered_gradient_is_that_of_the_formula(dtype: Any, clients: int, constrained: bool) -> None:
+    """The kernel of a volume's total variation, at a filtered point, against the separate parts."""
+    shape, rng = (4, 5, 6), np.random.default_rng(3)
+    smooth = Filter(shape, 1.0 / (1.0 + np.abs(np.fft.rfftn(rng.standard_normal(shape)))))
+    outer: Any = linops.Gradient(shape)
+    penalty: Any = penalties.GroupL12(0.3, axis=0)
+    if constrained:
+        outer = linops.VStack([outer, linops.Identity(shape)])
+        penalty = penalties.Stacked([penalty, penalties.NonNegative()], shapes=[(3, *shape), shape])
+    linop = linops.Compose(outer, smooth)
+    fit = fpdfp.losses.OperatorLeastSquares([linops.Identity(shape)], [np.zeros(shape)])
+    model = fpdfp.Problem(fit, penalty, linop).model
+    lead = (clients,) if clients else ()
+    half = rng.standard_normal((*lead, *shape)).astype(dtype)
+    v = (0.2 * rng.standard_normal((*lead, *linop.out_shape))).astype(dtype)
+    x, new_v = model.primal_dual_step(half, v, 0.4, 0.7)
+    expected_v = model.penalty.conjugate_prox(v + 0.7 * linop.apply(half - 0.4 * linop.adjoint(v)), 0.7)
+    close: dict[str, Any] = {"rtol": 0.0, "atol": 1e-5 if dtype == np.float32 else 1e-13}
+    np.testing.assert_allclose(new_v, expected_v, **close)
+    np.testing.assert_allclose(x, half - 0.4 * linop.adjoint(expected_v), **close)
+    assert x.dtype == new_v.dtype == dtype

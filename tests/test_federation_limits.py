@@ -228,6 +228,7 @@ class TestHub:
         """A new field of a peer is a new thing that can grow: say here what bounds it."""
         bounded = {
             "queue": "memory", "queued": "a number", "asked": "unanswered", "decoder": "memory", "said": "two fields",
+            "told": "a number for each site of the study",
         }  # fmt: skip
         flags = {"member", "fingerprint", "invited", "limits", "since", "ready", "cut", "took", "came", "ended"}
         assert {field.name for field in dataclasses.fields(Peer)} == {*bounded, *flags}

@@ -19,16 +19,19 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 import fpdfp
+from fpdfp.engines import spec
+from fpdfp.engines.losses import At
 from fpdfp.engines.parcel import pack, unpack
+from fpdfp.engines.requests import Request
 from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import audit, framing
 from fpdfp.federation.agent import alone, respond
-from fpdfp.federation.desk import Desk
 from fpdfp.federation.framing import Message, RefusedError
 from fpdfp.federation.hub import Hub, Peer
 from fpdfp.federation.identity import About
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.replay import FILE, LINE, LINES, OlderError, ReplayGuard
+from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.slots import Slots
 from tests.desks import ANALYST, PLAIN, close_all, make_desk
 from tests.federation_trial import SITES, AgentThread, HubThread, Trial, TrialDesk, parts, running
@@ -97,7 +100,7 @@ class TestFullDisk:
         desk = make_desk(*self.rows(), tmp_path)
         asked = {"kind": "schema", "run": "r", "sequence": 1}
         assert "reply" in desk.answer(dict(asked), ANALYST)
-        # The ledger is shorter than what was written of the log by now.
+        # The budget is shorter than what was written of the log by now.
         for _ in range(3):
             desk.answer(dict(asked), ANALYST)
         log = desk.folder / audit.LOG
@@ -112,29 +115,30 @@ class TestFullDisk:
         assert audit.verify(desk.folder).faults == ()
         assert audit.verify(desk.folder).entries == 5
 
-    def test_a_ledger_that_cannot_be_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_budget_that_cannot_be_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was counted and could not be written is written as soon as there is room, before anything leaves."""
         desk = make_desk(*self.rows(), tmp_path)
-        plan = {"kind": "plan", "run": "r", "sequence": 1, "plan": "path", "problems": 201}
+        at = Request((At(np.zeros(4), ["values"]),)).write(spec.dump)
+        model = {"kind": "request", "run": "r", "sequence": 1, "model": "m", "spec": {}, "request": at}
         assert "reply" in desk.answer({"kind": "schema", "run": "r", "sequence": 1}, ANALYST)
         real = os.open
 
         def fails(path: Any, *others: Any, **options: Any) -> int:
-            if "ledger" in str(path):
+            if "budget" in str(path):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return real(path, *others, **options)
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", fails)
-            assert desk.answer(dict(plan), ANALYST) == {"error": FULL}
-            assert desk.answer(dict(plan), ANALYST) == {"error": FULL}
-        before = desk.ledger.path.read_bytes()
-        assert desk.answer(dict(plan), ANALYST) == {"reply": {"price": 0.0, "problems": 201, "folds": 0}}
-        assert desk.ledger.path.read_bytes() != before
+            assert desk.answer(dict(model), ANALYST) == {"error": FULL}
+            assert desk.answer(dict(model), ANALYST) == {"error": FULL}
+        assert not desk.budget.path.exists()
+        assert desk.answer(dict(model), ANALYST)["reply"]["at"]["values"].shape == (1,)
+        assert desk.budget.path.exists()
         # As after a power cut: what is on the disk agrees with the log.
         desk.audit.close()
         again = make_desk(*self.rows(), tmp_path)
-        assert again.ledger.spent.runs == 3.0
+        assert again.budget.spent.total == 1
 
     def test_a_run_goes_on_when_there_is_room_again(
         self, tmp_path: Path, whole: fpdfp.Problem, expected: Any, caplog: pytest.LogCaptureFixture
@@ -382,7 +386,8 @@ class TestRequestNumbers:
         assert (tmp_path / FILE).stat().st_size == 6 * LINE.size
         assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
 
-    def test_the_file_stays_short(self, tmp_path: Path) -> None:
+    def test_the_file_stays_short(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Slots, "sync", lambda _: None)  # 8,000 times takes long on some disks
         seen = ReplayGuard(tmp_path)
         for number in range(LINES + 10):
             seen.check("long" if number % 2 else f"run-{number}", number)
@@ -480,7 +485,8 @@ class TestForgingHub:
         """The hub has the study's authority, so a site cannot tell; its policy is the same whoever asks."""
         generator = np.random.default_rng(0)
         desk = make_desk(generator.normal(size=(5, 4)), np.array([0.0, 1, 0, 1, 0]), tmp_path)
-        asked = {"kind": "moments", "run": "r", "sequence": 1, "diagonal": True}
+        at = Request((At(np.zeros(4), ["values"]),)).write(spec.dump)
+        asked = {"kind": "request", "run": "r", "sequence": 1, "model": "m", "spec": {}, "request": at}
         answers = [desk.answer(dict(asked), ANALYST._replace(name=name)) for name in ("ann", "coordinator", "north")]
-        assert answers == [{"refused": "this site takes part with at least 10 rows only"}] * 3
+        assert answers == [{"refused": "this site takes part with at least 10 rows only", "rule": "rows"}] * 3
         assert [entry.asker for entry in audit.entries(desk.folder)] == ["ann", "coordinator", "north"]

@@ -43,7 +43,7 @@ LAYERS = {
     ],
     "messages": ["compress cohorts", "cohorts.validation sampling", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],
-    "basics": [("_checks _lazy _naming _numbers _progress _sections _settings _typing _warn errors")],
+    "basics": [("_checks _lazy _naming _numbers _plotting _progress _sections _settings _typing _warn errors")],
 }
 RANKS = {name: rank for rank, row in enumerate(itertools.chain(*LAYERS.values())) for name in row.split()}
 

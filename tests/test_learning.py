@@ -15,7 +15,7 @@ from sklearn import metrics
 import fpdfp
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
 from fpdfp.federation import audit
-from fpdfp.federation.policy import Budget, Policy, Requests
+from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import MOST_POINTS, EvaluationQuestion, read_answer, write_answer
 from fpdfp.report.describe import describe
 from tests.test_cox_estimator import DeskCohort
@@ -37,7 +37,7 @@ def draw(rows: int, seed: int) -> pd.DataFrame:
 
 TRAIN, TEST = draw(600, 0), draw(500, 1)
 #: The sites of these tests are small, and points are many.
-AMPLE = Policy(budget=Budget(bits_per_value=1000.0))
+AMPLE = Policy()
 SLOW: dict[str, Any] = {"alpha": 0.01, "standardize": True, "method": fpdfp.FPDFP(), "tol": None}
 
 
@@ -142,24 +142,20 @@ def test_sites_with_a_policy_answer_all_points_in_one_question(model: Any, sites
     for one, other in zip(found.overall["auc"], here.overall["auc"], strict=True):
         assert abs(one.value - other.value) <= one.bound + other.bound
     desk = cohort.desks[0]
-    assert [entry.asked for entry in audit.entries(desk.folder)] == ["how good the predictions of a model are"]
-    # Few cells are told, so a point costs few bits.
-    assert desk.ledger.spent.bits < 2500 * len(found.rounds)
-    # Each point counts as a question of its own would, and one that was asked for already does not count again.
-    points = len({one.x.tobytes() for one in model.iterates_.kept if one.round in found.rounds})
-    assert len(desk.ledger.spent.models) == points
-    model.learning_curve(cohort)
-    assert len(desk.ledger.spent.models) == points
-    model.evaluate(cohort)
-    assert len(desk.ledger.spent.models) <= points + 6  # calibrations
+    (words,) = [entry.asked for entry in audit.entries(desk.folder)]
+    assert words.startswith("how good the predictions of a model are: died ~ ")
+    # All points are of one analysis, and each costs as a question of its own would.
+    assert list(desk.budget.spent.points.values()) == [100 * len({one.x.tobytes() for one in model.iterates_.kept
+                                                                  if one.round in found.rounds})]  # fmt: skip
+    assert desk.budget.spent.total == 1
 
 
 def test_sites_refuse_as_they_refuse_evaluations(model: Any, sites: Callable[..., DeskCohort]) -> None:
-    kinds = tuple(kind for kind in Requests().kinds if kind != "evaluation")
-    with pytest.raises(RefusalError, match="does not answer requests of the kind 'evaluation'"):
-        model.learning_curve(sites(Policy(requests=Requests(kinds=kinds))))
-    with pytest.raises(RefusalError, match="as many models and questions as it allows"):
-        model.learning_curve(sites(Policy(budget=Budget(models=10))))
+    kinds = tuple(kind for kind in Policy().kinds if kind != "evaluation")
+    with pytest.raises(RefusalError, match="does not answer what is of the kind 'evaluation'"):
+        model.learning_curve(sites(Policy(kinds=kinds)))
+    with pytest.raises(RefusalError, match="the 0 analyses that it allows"):
+        model.learning_curve(sites(Policy(analyses=0)))
 
 
 def test_no_count_of_any_point_is_small(model: Any, sites: Callable[..., DeskCohort]) -> None:

@@ -125,9 +125,42 @@ def test_bounds_that_cholesky_verifies_hold(spectrum: str, found: float, monkeyp
     }[spectrum]
     q, _ = np.linalg.qr(generator.standard_normal((size, size)))
     matrix = q * np.sqrt(values)
-    lanczos = norm._lanczos
-    monkeypatch.setattr(norm, "_lanczos", lambda *given: (found * lanczos(*given)[0], norm.VERIFIED_STEPS))
+    ritz = norm._largest_ritz
+    monkeypatch.setattr(norm, "_largest_ritz", lambda *given: found * ritz(*given))
     assert np.linalg.norm(matrix, 2) ** 2 <= squared_norm_bound(matrix) <= 1.02
+
+
+@pytest.mark.parametrize("spectrum", ["clustered", "one", "spread", "flat", "two"])
+def test_bounds_that_end_early_hold(spectrum: str) -> None:
+    """Whatever the eigenvalues are, and with fewer steps where they are apart."""
+    size, taken = 2000, 0
+    values = {
+        "clustered": np.concatenate([np.linspace(0.99, 1.0, 400), np.linspace(0, 0.9, size - 400)]),
+        "one": np.eye(1, size)[0],
+        "spread": np.geomspace(1e-12, 1.0, size),
+        "flat": np.ones(size),
+        "two": np.concatenate([np.linspace(0, 0.5, size - 1), [1.0]]),
+    }[spectrum]
+
+    def gram(u: Any) -> Any:
+        nonlocal taken
+        taken += 1
+        return values * u
+
+    bound = norm.largest_eigenvalue_bound(gram, (size,), 60, near=1.1)
+    assert 1.0 <= bound <= 1.1 * (1.0 + 1e-12)
+    assert taken <= 30
+    assert 1.0 <= norm.largest_eigenvalue_bound(gram, (size,), 60) <= 1.1
+
+
+def test_a_bound_is_not_believed_while_the_start_may_hide_an_eigenvector() -> None:
+    """An eigenvector with so little of the start as chance allows once in 10⁵ draws: steps go on until it is seen."""
+    size = 2000
+    values = np.append(np.linspace(0, 0.5, size - 1), 1.0)
+    start = norm.random_start((size,))
+    start[-1] = 1e-5 / np.sqrt(size)
+    start /= np.linalg.norm(start)
+    assert norm.largest_eigenvalue_bound(lambda u: values * u, (size,), 60, start, near=1.1) >= 1.0
 
 
 @pytest.mark.parametrize("shape", [(7,), (1,), (2, 5), (6, 4), (3, 1, 8), (5, 4, 6)])

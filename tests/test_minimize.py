@@ -372,8 +372,12 @@ def test_a_map_with_an_intercept_is_certified() -> None:
     X = np.hstack([problem.losses._rows.X, np.ones((60, 1))])
     linop = scipy.sparse.hstack([problem.linop.matrix, scipy.sparse.csr_array((problem.linop.size_out, 1))])
     losses = fpdfp.losses.Logistic(X, problem.losses._rows.y)
-    best = fpdfp.minimize(fpdfp.Problem(losses, problem.penalty, linop.tocsr()), tol=1e-3)
+    whole = fpdfp.Problem(losses, problem.penalty, linop.tocsr())
+    best = fpdfp.minimize(whole, tol=1e-3)
     assert best.converged
+    gap = whole.certificate(best.x, best.certificate.v).gap
+    assert gap is not None
+    assert gap <= 1e-3 * best.objective
     assert best.objective <= fpdfp.minimize(problem, tol=1e-3).objective * (1 + 1e-3)
 
 
@@ -470,3 +474,65 @@ def test_families_take_newton_steps_on_working_sets(family: str, weight: float) 
     np.testing.assert_allclose(best.x, other.x, atol=1e-4)
     if weight:
         assert np.array_equal(best.x == 0, np.abs(other.x) < 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("penalty", "linop"),
+    [(fpdfp.penalties.L1(0.05), None), (fpdfp.penalties.L1(0.05), fpdfp.linops.Difference(4))],
+)
+def test_losses_that_are_infinite_at_zero(penalty: Any, linop: Any) -> None:
+    """Gamma outcomes with the inverse link, whose linear predictors are positive."""
+    rng = np.random.default_rng(3)
+    X, y = np.c_[np.ones(60), 0.3 * rng.standard_normal((60, 3))], rng.gamma(2.0, 0.5, 60)
+    problem = fpdfp.Problem(fpdfp.losses.GLM(X, y, family="gamma", l2=0.01), penalty, linop)
+    assert problem.objective(np.zeros(4)) == np.inf
+    best = fpdfp.minimize(problem)
+    import cvxpy as cp
+
+    x = cp.Variable(4)
+    seen = x if linop is None else cp.diff(x)
+    value = cp.sum(cp.multiply(y, X @ x) - cp.log(X @ x)) / 60 + 0.005 * cp.sum_squares(x) + 0.05 * cp.norm1(seen)
+    cp.Problem(cp.Minimize(value)).solve(solver="CLARABEL")
+    assert best.converged
+    np.testing.assert_allclose(best.x, x.value, atol=1e-3)
+    assert best.objective == pytest.approx(problem.objective(x.value), rel=1e-7)
+
+
+def test_where_losses_are_finite_must_be_said_if_it_is_not_found() -> None:
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((40, 3))
+    problem = fpdfp.Problem(fpdfp.losses.GLM(X, rng.gamma(2.0, 0.5, 40), family="gamma"), fpdfp.penalties.L1(0.1))
+    with pytest.raises(ValueError, match="x0 must be a point where the losses are finite"):
+        fpdfp.minimize(problem)
+
+
+@pytest.mark.parametrize("penalty", [fpdfp.penalties.Zero(), fpdfp.penalties.NonNegative()])
+def test_a_ridge_leaves_nothing_separated(penalty: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3)) * [1e5, 1.0, 1.0]
+    best = fpdfp.minimize(fpdfp.Problem(fpdfp.losses.Logistic(X, np.sign(X[:, 0]), l2=1e-6), penalty), tol=1e-8)
+    assert best.converged
+
+
+@pytest.mark.parametrize(("seed", "loss"), [(21, "squares"), (23, "counts"), (37, "logistic"), (47, "counts")])
+def test_constraints_that_do_not_bind_leave_certificates(seed: int, loss: str) -> None:
+    """Fewer rows than features, a total variation, and x > 0: no dual of the signs has room for what is left."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.choice([12, 40, 150]))
+    size = int(rng.choice([3, 8, 15, 30]))
+    weight = float(10 ** rng.uniform(-1, 1.0))
+    rng.choice([0, 0, 0.1])
+    X = rng.standard_normal((count, size))
+    forms = X @ np.abs(rng.standard_normal(size)) * (1 if seed % 2 else -1)
+    if loss == "squares":
+        losses: Any = fpdfp.losses.LeastSquares(X, forms + rng.standard_normal(count))
+    elif loss == "logistic":
+        losses = fpdfp.losses.Logistic(X, np.where(forms + 2 * rng.standard_normal(count) > 0, 1.0, -1.0))
+    else:
+        y = rng.poisson(np.exp(0.2 * forms.clip(-9, 9))) * 1.0
+        losses = fpdfp.losses.GLM(0.2 * X, y, family="poisson")
+    parts = [fpdfp.penalties.L1(weight), fpdfp.penalties.NonNegative()]
+    linop = fpdfp.linops.VStack([fpdfp.linops.Difference(size), fpdfp.linops.Identity(size)])
+    best = fpdfp.minimize(fpdfp.Problem(losses, fpdfp.penalties.Stacked(parts, [size - 1, size]), linop))
+    assert best.x.min() > 0
+    assert best.converged

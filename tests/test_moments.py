@@ -262,7 +262,8 @@ class TestChoice:
 
     def test_a_target_comes_from_tol(self) -> None:
         assert RunOptions(rounds=1).aim == 1e-6
-        assert RunOptions(rounds=1, tol=1e-3).aim == 1e-3
+        assert RunOptions(rounds=1, tol=1e-3).aim == 1e-6  # a looser tolerance ends the same run earlier
+        assert RunOptions(rounds=1, tol=1e-9).aim == 1e-9
         assert RunOptions(rounds=1, tol=1e-3, accuracy=1e-2).aim == 1e-2
 
 
@@ -293,8 +294,9 @@ def test_two_seeds_give_different_moments() -> None:
     assert not np.array_equal(one, other)
 
 
-def test_a_run_goes_on_with_another_tolerance(tmp_path: Any) -> None:
+def test_a_run_goes_on_with_another_tolerance(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was chosen for the first one is kept."""
+    helpers.take_shifted(monkeypatch)
     problem, file = correlated(d=12, rows=600, clients=8), tmp_path / "run.npz"
     first = fpdfp.solve(problem, rounds=3, tol=1e-2, checkpoint=file)
     then = fpdfp.solve(problem, rounds=300, tol=1e-9, checkpoint=file, resume=True)
@@ -304,8 +306,9 @@ def test_a_run_goes_on_with_another_tolerance(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("l2", [0.0, 1e-6])
-def test_means_far_from_zero_are_told_exactly(l2: float) -> None:
+def test_means_far_from_zero_are_told_exactly(l2: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is below the noise matters here, which clients see and the server does not."""
+    helpers.take_shifted(monkeypatch)
     generator = np.random.default_rng(0)
     X = np.column_stack([100.0 + generator.standard_normal((400, 3)), np.ones(400)])
     y = (X[:, 0] + generator.standard_normal(400) > 100).astype(float)

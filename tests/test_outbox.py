@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 from fpdfp.engines.parcel import pack
 from fpdfp.federation import outbox
 from fpdfp.federation.commands import app
-from fpdfp.federation.desk import NOT_RELEASED, OUTBOX, Desk
 from fpdfp.federation.outbox import Envelope, open_envelope, seal
-from fpdfp.federation.policy import Hold, Policy
+from fpdfp.federation.policy import Policy
+from fpdfp.federation.request_guard import NOT_RELEASED, OUTBOX
+from fpdfp.federation.request_guard import RequestGuard as Desk
 from tests.desks import ANALYST, Desks, close_all, make_desk
 
-COPIES = Policy(hold=Hold(keep_copies=True))
+COPIES = Policy(copies=True)
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +37,8 @@ def desk_with(policy: Policy, folder: Path) -> Desk:
     return make_desk(X, (X[:, 0] + rng.logistic(size=200) > 0).astype(float), folder, policy)
 
 
-def waits(seconds: float) -> Policy:
-    """A policy by which the answer to a question about columns waits for a person."""
-    return Policy(hold=Hold(kinds=("schema",), seconds=seconds))
+#: By this policy the answer to a question about columns waits for a person.
+HELD = Policy(hold=("schema",))
 
 
 def ask(desk: Desk, sequence: int = 1) -> dict[str, Any]:
@@ -79,7 +79,8 @@ def test_without_copies_nothing_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_reply_that_is_held_leaves_when_it_is_released(tmp_path: Path) -> None:
-    desk = desk_with(waits(30.0), tmp_path)
+    desk = desk_with(HELD, tmp_path)
+    desk.wait = 30.0
     reply = held(desk, outbox.release)
     assert "reply" in reply
     assert [open_envelope(path.read_bytes()).contents for path in files_in(desk)] == [reply]
@@ -89,10 +90,12 @@ def test_a_reply_that_is_held_leaves_when_it_is_released(tmp_path: Path) -> None
 @pytest.mark.parametrize("how", ["refused", "forgotten"])
 def test_nothing_of_a_reply_that_is_not_released_leaves(how: str, tmp_path: Path) -> None:
     if how == "refused":
-        desk = desk_with(waits(30.0), tmp_path)
+        desk = desk_with(HELD, tmp_path)
+        desk.wait = 30.0
         reply = held(desk, outbox.refuse)
     else:
-        desk = desk_with(waits(0.3), tmp_path)
+        desk = desk_with(HELD, tmp_path)
+        desk.wait = 0.3
         reply = ask(desk)
     assert reply == {"refused": NOT_RELEASED}
     [refused] = files_in(desk, ".refused")
@@ -167,7 +170,8 @@ def test_the_command_inspect(tmp_path: Path) -> None:
 
 
 def test_the_commands_release_and_refuse(tmp_path: Path) -> None:
-    desk = desk_with(waits(30.0), tmp_path)
+    desk = desk_with(HELD, tmp_path)
+    desk.wait = 30.0
     reply = held(desk, lambda path: invoke("release", path))
     assert "reply" in reply
     [path] = files_in(desk)

@@ -10,11 +10,13 @@ import scipy.sparse
 from benchmarks._dual_path import solve_dual_path
 
 import fpdfp
+from fpdfp._kernels.quadratic import estimate_gap
 from fpdfp._kernels.rows import look_at
 from fpdfp.penalties.base import Penalty
 from fpdfp.pooled import fit
 from fpdfp.pooled.fit import Columns
 from fpdfp.quadratic.blocks import BlockDescent, Blocks
+from fpdfp.quadratic.columns import ColumnDescent
 
 
 @pytest.mark.parametrize("kind", [fpdfp.losses.Logistic, fpdfp.losses.LeastSquares])
@@ -128,3 +130,46 @@ def test_the_dual_path_agrees(weight: float) -> None:
     B = scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(29, 30)).tocsr()
     problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, l2=1e-3), fpdfp.penalties.L1(weight), B)
     np.testing.assert_allclose(solve_dual_path(X, y, B, weight, 1e-3), fpdfp.minimize(problem, tol=1e-12).x, atol=1e-9)
+
+
+@pytest.mark.parametrize("sizes", [[1] * 12, [1, 3, 2, 4, 2]])
+def test_estimates_of_gaps_follow_from_optimality_conditions(sizes: list[int]) -> None:
+    rng = np.random.default_rng(5)
+    starts = np.append(0, np.cumsum(sizes))
+    weights = np.where(np.arange(len(sizes)) == 1, 0.0, rng.uniform(0.3, 1.0, len(sizes)))
+    curved = np.where(np.arange(len(sizes)) % 3 == 1, 0.4, 0.0)
+    blocks = Blocks(np.arange(12), starts, weights)
+    u = rng.standard_normal(12) * np.repeat(np.arange(len(sizes)) % 2, sizes)
+    slope, value = rng.standard_normal(12), 3.0
+    total, excess, residuals = 0.0, 0.0, []
+    for g in range(len(sizes)):
+        some, weight = slice(starts[g], starts[g + 1]), float(weights[g])
+        own, steep = u[some], slope[some]
+        norm, size = float(np.linalg.norm(own)), float(np.linalg.norm(steep))
+        residual = float(np.linalg.norm(steep + weight * own / norm)) if norm else max(size - weight, 0.0)
+        residuals.append(residual)
+        total += norm * residual if norm and weight else residual**2 / (2 * curved[g]) if curved[g] else 0.0
+        excess = max(excess, 1 - weight / size if not curved[g] and weight and size > weight else 0.0)
+    np.testing.assert_allclose(blocks.residuals(u, slope), residuals, rtol=1e-14)
+    found = estimate_gap(u, slope, starts, weights, curved, value)
+    assert excess > 0
+    assert found == pytest.approx(total + excess * value, rel=1e-13)
+
+
+def test_sparse_columns_have_the_minimum_of_their_hessian() -> None:
+    rng = np.random.default_rng(6)
+    A = scipy.sparse.random_array((40, 30), density=0.2, format="csc", rng=rng)
+    columns, curvatures = rng.permutation(30)[:20], rng.random(40)
+    ridge, weights = np.full(20, 0.01), np.full(20, 0.05)
+    x, slope = rng.standard_normal(20) * (rng.random(20) < 0.3), rng.standard_normal(20)
+    dense = A.toarray()[:, columns]
+    hessian = dense.T @ (curvatures[:, None] * dense) + 0.01 * np.eye(20)
+    blocks = Blocks(np.arange(20), np.arange(21), weights)
+    expected = BlockDescent(hessian, blocks).minimise(x, slope)
+
+    def near(u: Any, at: Any) -> bool:
+        return bool(blocks.residuals(u, at).max() < 1e-12)
+
+    found = ColumnDescent(A, columns, ridge, weights).minimise(curvatures, x, slope, near)
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    np.testing.assert_array_equal(found == 0, expected == 0)

@@ -40,7 +40,9 @@ from reproduce.runs import Case, Line, Step, at_the_end
 pytestmark = pytest.mark.slow
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-FIGURES = ("levels", "participation", "first-rounds", "steps", "bits", "against-bits")
+FIGURES = ("levels", "participation", "bits", "against-bits", "steps")
+#: What the stored pages show.
+STORED = ("levels", "participation", "first-rounds", "steps", "bits", "against-bits")
 FILES = ["results.json", "claims.md", *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))]
 SMALL: dict[str, Any] = {"rounds": 30, "seeds": 2, "jobs": 1}
 #: Steps that are tried here: each is some fifty runs.
@@ -168,7 +170,7 @@ def test_an_optimum_that_is_none_is_found_anew(results: Path, tmp_path: Path, mo
     with np.load(results / "optimum.npz") as kept:
         np.savez(tmp_path / "copy" / "optimum.npz", x=1.1 * kept["x"], v=kept["v"])
     # Figures take longer than all else, and are those of the numbers.
-    monkeypatch.setattr(output, "save", lambda *_: None)
+    monkeypatch.setattr(output, "draw", lambda *_: None)
     run_small(tmp_path / "copy")
     assert (tmp_path / "copy" / "results.json").read_bytes() == (results / "results.json").read_bytes()
 
@@ -189,7 +191,7 @@ def test_rows_can_be_dealt_out_in_other_ways() -> None:
         given = {} if concentration is None else {"concentration": concentration}
         kind = "by_label" if concentration is None else "dirichlet"
         split = {"kind": kind, "clients": 20, "weights": "samples", **given}
-        problem = build_task("breast-cancer", None, {"split": split}).problem
+        problem = build_task("breast-cancer", {"split": split}).problem
         assert problem.objective(x) == pytest.approx(made.problem.objective(x), rel=1e-12)
         own = problem.losses.gradients(x, np.arange(problem.n_clients))
         spreads.append(float(problem.weights @ np.square(own - problem.gradient(x)).sum(axis=1)))
@@ -300,7 +302,7 @@ def test_faster_at_first_is_judged_against_rounds_and_bits() -> None:
 
     def verdict(error: np.ndarray) -> str:
         given = findings({**lines, few: lines[few].change(error=error)})
-        return faster(given, "", few, everyone)["verdict"]
+        return faster(given, "", few, everyone)[1]
 
     assert verdict(0.1 * lines[few]["error"]) == "confirmed against rounds, confirmed against bits"
     assert verdict(1.1 * lines[few]["error"]) == "refuted against rounds, confirmed against bits"
@@ -309,21 +311,19 @@ def test_faster_at_first_is_judged_against_rounds_and_bits() -> None:
 
 
 def test_larger_steps_are_allowed_or_not() -> None:
-    def judged(best: dict[int | None, float], **others: float) -> dict[str, str]:
+    def judged(best: dict[int | None, float], **others: float) -> tuple[str, ...]:
         return larger_steps(findings(lines_with(), sweep=sweep_with(best, **others)))
 
-    assert judged(dict.fromkeys(SWEPT, 3.0))["verdict"] == "refuted"
-    assert judged({**dict.fromkeys(SWEPT, 2.0), None: 4.0})["verdict"] == "confirmed"
-    assert (
-        judged({**dict.fromkeys(SWEPT, 4.0), 1: 2.0})["verdict"] == "confirmed for s = 1, refuted for s = 2, 5, 10, 20"
-    )
-    assert judged(dict.fromkeys(SWEPT, GAMMAS[-1]))["verdict"] == "undecided"
-    assert "s = 5 3 and 4" in judged(dict.fromkeys(SWEPT, 3.0), diverge_from=6.0)["numbers"]
+    assert judged(dict.fromkeys(SWEPT, 3.0))[1] == "refuted"
+    assert judged({**dict.fromkeys(SWEPT, 2.0), None: 4.0})[1] == "confirmed"
+    assert judged({**dict.fromkeys(SWEPT, 4.0), 1: 2.0})[1] == "confirmed for s = 1, refuted for s = 2, 5, 10, 20"
+    assert judged(dict.fromkeys(SWEPT, GAMMAS[-1]))[1] == "undecided"
+    assert "s = 5 3 and 4" in judged(dict.fromkeys(SWEPT, 3.0), diverge_from=6.0)[2]
 
 
 def test_too_few_levels_converge_or_not() -> None:
     def verdict(sweep: Sweep) -> str:
-        return small_levels_fail(findings(lines_with(), sweep=sweep))["verdict"]
+        return small_levels_fail(findings(lines_with(), sweep=sweep))[1]
 
     assert verdict(sweep_with(dict.fromkeys(SWEPT, 3.0))) == "refuted"
     assert verdict(sweep_with(dict.fromkeys(SWEPT, 3.0), coarsest=0.5)) == "confirmed"
@@ -341,20 +341,20 @@ def test_a_folder_with_runs_of_other_settings_is_refused(results: Path) -> None:
     bench = runs.Bench("breast-cancer", results / "runs", {"loss.l2": 0.1}, pool.bar())
     name = next((results / "runs").glob("n10-*-seed0")).name
     with pytest.raises(ValueError, match="holds a run with other settings"):
-        bench.compute("again", [runs.Planned(name, {}, 0)])
+        bench.compute("again", [bench.plan(name, 0, {})])
 
 
 @pytest.mark.parametrize("name", ["a9a", "covtype"])
 class TestCommitted:
     def test_pages_say_what_the_numbers_are(self, name: str) -> None:
         summary = json.loads((RESULTS / name / "results.json").read_text())
-        drawn = [one for one in FIGURES if one != "steps" or summary["sweep"]["errors"]]
+        drawn = [one for one in STORED if one != "steps" or summary["sweep"]["errors"]]
         assert graph_guided.write(name, summary, drawn) == (RESULTS / name / "claims.md").read_text()
         assert summary["optimum"]["relative_gap"] <= 1e-9
 
     def test_the_optimum_is_certified(self, name: str, data_dir: Path) -> None:
         """x and v prove F* to 1e-9 by the duality gap, from the data alone."""
-        where = build_task(name, data_dir)
+        where = build_task(name, {"data.directory": str(data_dir)})
         summary = json.loads((RESULTS / name / "results.json").read_text())
         with np.load(RESULTS / name / "optimum.npz") as kept:
             gap = where.problem.duality_gap(kept["x"], kept["v"])

@@ -15,7 +15,7 @@ from fpdfp import scores
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.scores.auc import AUC, TOLERANCE, divide
-from fpdfp.scores.times import ConcordanceScore
+from fpdfp.scores.named import ConcordanceScore
 from fpdfp.survival import Concordance, Times
 
 

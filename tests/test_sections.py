@@ -16,7 +16,7 @@ from fpdfp import inference
 from fpdfp._sections import FILES, SECTIONS, Section, plain
 from fpdfp.engines.iterates import Iterates
 from fpdfp.errors import ArgumentError, StorageError
-from fpdfp.inference.heterogeneities import HeterogeneityTable
+from fpdfp.inference.heterogeneity import HeterogeneityTable
 from fpdfp.report.describe import describe
 from fpdfp.runs import Recorder, load
 from fpdfp.selection.choice import Curve

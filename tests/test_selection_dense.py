@@ -10,7 +10,7 @@ import scipy.sparse
 from sklearn.datasets import load_breast_cancer
 
 import fpdfp
-from fpdfp.selection.multiples import multiply
+from fpdfp.selection.paths import multiply
 
 ROWS, FEATURES, SITES = 160, 8, 4
 

@@ -13,7 +13,7 @@ import fpdfp
 from fpdfp import losses, penalties
 from fpdfp.errors import ArgumentError
 from fpdfp.selection import wide
-from fpdfp.selection.multiples import multiply
+from fpdfp.selection.paths import multiply
 from tests.loopback import Loopback
 
 ROWS, FEATURES, SITES = 80, 520, 4

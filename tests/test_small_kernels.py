@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fpdfp
 from fpdfp._kernels import codes, glm, jit, philox, quantize, streams
 from fpdfp._kernels.glm import Scalar
 from tests.test_federation_trouble import files_of_at_most
@@ -149,6 +150,32 @@ def test_threads_are_chosen_by_time_and_small_work_is_not_timed(monkeypatch: pyt
     with jit.fastest(work, jit.SMALL):
         assert jit.use.one_thread
     assert calls == 0
+
+
+def test_a_machine_that_becomes_busy_gets_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit.use, "one_thread", False)
+    watch = jit.Watch(0.001)
+    for seconds in (0.0005, 0.05, 0.05, 0.05, 0.05, 0.0005, 0.0005, 0.05, 0.05):
+        watch.note(seconds)
+        assert not jit.use.one_thread  # a few slow rounds are chance
+    for _ in range(2):
+        watch.note(0.05)
+    assert jit.use.one_thread
+
+
+def test_rounds_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose rounds have become slow goes over to one thread, and ends with the choice that was there before."""
+    monkeypatch.setattr(jit.use, "one_thread", False)
+    monkeypatch.setattr(jit, "_time_alone", lambda work: 1e-9)
+    X = np.random.default_rng(0).standard_normal((1000, 100))
+    losses = fpdfp.losses.LeastSquares(X, X[:, 0], clients=np.arange(1000) % 4)
+    seen: list[bool] = []
+    fpdfp.solve(
+        fpdfp.Problem(losses, fpdfp.penalties.Zero()), fpdfp.PDFP(), rounds=12,
+        callbacks=[lambda run: seen.append(jit.use.one_thread)],
+    )  # fmt: skip
+    assert seen == [False] * (jit.TRIALS - 1) + [True] * (13 - jit.TRIALS)
+    assert not jit.use.one_thread
 
 
 @pytest.mark.parametrize(

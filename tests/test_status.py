@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse
 import scipy.special
 
 import fpdfp
@@ -64,6 +65,21 @@ def test_violations_of_bx_are_compared_with_their_own_entries(seed: int) -> None
         assert (violations <= 1e-2 * (np.abs(linop) @ np.abs(result.x))).all()
         assert result.objective == pytest.approx(best, rel=2e-2)
     assert ("violates constraints" in result.message) == (violations.max() > 0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rounding_of_zeros_is_no_violation(seed: int) -> None:
+    """Coefficients that do not increase and end at zero: (Bx)_i is a difference of two zeros, each up to rounding."""
+    generator = np.random.default_rng(seed)
+    X = generator.standard_normal((60, 12))
+    y = X[:, :4] @ generator.standard_normal(4) + 0.1 * generator.standard_normal(60)
+    losses = fpdfp.losses.LeastSquares(X, y, clients=np.arange(60) % 4, l2=0.01)
+    problem = fpdfp.Problem(losses, fpdfp.penalties.NonNegative(), np.eye(12) - np.eye(12, k=1))
+    result = fpdfp.solve(problem, fpdfp.ShiftedPDFP(preconditioner=None), rounds=600, tol=1e-8)
+    assert result.status == "converged"
+    for size, expected in ((1e-17, True), (1e-13, False)):
+        point = np.where(np.arange(12) < 11, 0.0, -size)
+        assert problem.is_nearly_feasible(point, -np.ones(12), 1e-8, result.certificate.scale) is expected
 
 
 def test_a_total_variation_with_a_constraint_gives_a_feasible_image() -> None:
@@ -287,15 +303,15 @@ def test_neither_the_number_of_rounds_nor_evaluations_steer_a_run(l2: float) -> 
 
 
 @pytest.mark.parametrize("l2", [0.0, 1e-3])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_looser_tolerance_costs_hardly_more(seed: int, l2: float) -> None:
     problem = sparse_binary(seed, l2=l2)
     results = [fpdfp.solve(problem, rounds=2000, tol=tol) for tol in (1e-2, 1e-3, 1e-4, 1e-6)]
     assert all(result.status == "converged" for result in results)
     bits = [result.total_up + result.total_down for result in results]
     for place, sent in enumerate(bits):
-        # A look or a Newton step in vain is not excluded.
-        assert sent <= 1.6 * min(bits[place:])
+        # A look, or a Newton step in few features that saves rounds and not bits, is not excluded.
+        assert sent <= 1.12 * min(bits[place:])
 
 
 def test_a_certificate_of_a_large_map_costs_no_more_than_the_run() -> None:
@@ -320,6 +336,21 @@ def test_a_certificate_of_a_large_map_costs_no_more_than_the_run() -> None:
     assert not result.is_certified
     assert result.certificate.gap is None  # five products are not enough
     assert products - before <= 5 * 5
+
+
+def test_a_run_with_a_large_map_that_is_stationary_looks_for_a_bound_at_any_price() -> None:
+    generator = np.random.default_rng(0)
+    difference = scipy.sparse.eye_array(39, 40, k=1) - scipy.sparse.eye_array(39, 40)
+    both = [scipy.sparse.kron(difference, np.eye(40)), scipy.sparse.kron(np.eye(40), difference)]
+    X, y = generator.standard_normal((60, 1600)), generator.standard_normal(60)
+    losses = fpdfp.losses.LeastSquares(X, y, clients=np.arange(60) % 3)
+    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), scipy.sparse.vstack(both).tocsr())
+    assert problem.has_large_map
+    result = fpdfp.solve(problem, fpdfp.PDFP(), rounds=100, tol=0.3)
+    assert problem.certificate(result.x, result.v, thorough=False, products=100).gap is None
+    assert result.status == "converged"
+    assert result.certificate.relative_gap is not None
+    assert result.certificate.relative_gap <= 0.3
 
 
 def test_steps_find_a_feasible_dual_point_of_a_large_map() -> None:

@@ -44,7 +44,8 @@ def public() -> int:
     return int(B.nnz * (64 + 32) + 32 * (B.shape[0] + 1))
 
 
-def test_by_hand(problem: fpdfp.Problem) -> None:
+def test_by_hand(problem: fpdfp.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    helpers.take_shifted(monkeypatch)
     result = fpdfp.solve(problem, rounds=40, tol=1e-6, evaluate_every=2, prefer="rounds")
     assert result.status == "converged"
     assert result.rounds < 40
@@ -105,7 +106,8 @@ def test_mini_batches_take_a_constant_of_each_client(problem: fpdfp.Problem) -> 
     assert batches.traffic["facts"].up - plain.traffic["facts"].up == N * NUMBER
 
 
-def test_the_history_has_totals(problem: fpdfp.Problem) -> None:
+def test_the_history_has_totals(problem: fpdfp.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    helpers.take_shifted(monkeypatch)
     result = fpdfp.solve(problem, rounds=8, tol=1e-14, evaluate_every=1)
     history = result.history
     assert (np.diff(history.total_up) > 0).all()

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tools import wheelhouse
 
 import fpdfp
 from tests.pages import ROOT
@@ -31,8 +32,8 @@ def run(*command: object, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy so that the checkout stays as it is."""
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what the wheel is built from, so that the checkout stays as it is."""
     folder = tmp_path_factory.mktemp("wheel")
     probe = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder / "probe"), "rich"]
     if subprocess.run(probe, capture_output=True, check=False, timeout=300).returncode != 0:
@@ -41,6 +42,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in SOURCES:
         shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(copy: Path) -> Path:
+    folder = copy.parent
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, copy, cwd=folder)
     (built,) = folder.glob("*.whl")
     return built
@@ -72,3 +79,35 @@ def test_the_wheel_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> 
     run(folder / "fpdfp", "demo", "--rounds", "20", "--output", tmp_path / "demo", cwd=tmp_path)
     assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert "<html" in (tmp_path / "demo" / "report.html").read_text()
+
+
+def test_a_site_is_installed_without_internet_from_a_folder_with_hashes(copy: Path, tmp_path: Path) -> None:
+    """A real federation runs in what was installed; a wheel that was changed is refused."""
+    folder = tmp_path / "wheelhouse"
+    listed = wheelhouse.collect(folder, source=copy)
+    lines = listed.read_text().splitlines()
+    assert len(lines) == len(list(folder.glob("*.whl"))) > 20
+    assert all("--hash=sha256:" in line for line in lines)
+    run(sys.executable, "-m", "venv", tmp_path / "clean", cwd=tmp_path)
+    bin_ = tmp_path / "clean" / "bin"
+    # What pip would otherwise know of registries and caches is switched off, and nobody answers at the proxy.
+    install = ["env", "PIP_CONFIG_FILE=/dev/null", "https_proxy=http://127.0.0.1:9", "http_proxy=http://127.0.0.1:9",
+               bin_ / "python", "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-index",
+               "--find-links", folder, "--require-hashes", "-r", listed]  # fmt: skip
+    changed = next(folder.glob("narwhals-*.whl"))
+    whole = changed.read_bytes()
+    changed.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(AssertionError, match="DO NOT MATCH THE HASHES"):
+        run(*install, cwd=tmp_path)
+    changed.write_bytes(whole)
+    run(*install, cwd=tmp_path)
+    run(bin_ / "fpdfp", "federation", "example", "patients.csv", cwd=tmp_path)
+    said = run(
+        bin_ / "fpdfp", "federation", "rehearse", "--data", "patients.csv", "--by", "hospital", "--model", "died ~ age",
+        "--keep", tmp_path / "kept", cwd=tmp_path,
+    )  # fmt: skip
+    assert "age" in said
+    unit = run(bin_ / "fpdfp", "federation", "serve", tmp_path / "kept" / "study", "--unit", cwd=tmp_path)
+    container = Path(unit.splitlines()[1]).read_text()
+    assert f"python:{sys.version_info.major}.{sys.version_info.minor}-slim" in container
+    assert "--no-index --find-links /wheelhouse --require-hashes -r /wheelhouse/requirements.txt" in container

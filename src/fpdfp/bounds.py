@@ -21,6 +21,7 @@ is: in the memory of a GPU if the losses are there.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -44,6 +45,8 @@ PRODUCTS = 2000
 RANK = 1e-10
 #: Products with more directions than this are taken from the Hessian, in one question, and are less exact.
 MANY = 12
+#: A product of B with a unit vector is taken for 0 up to this size.
+CONSTANT = 1e-12
 #: So that nothing is divided by 0.
 TINY = 1e-300
 #: What is left of q + Bᵀv may be so many times the rounding of a sum.
@@ -117,15 +120,19 @@ class SmoothDuals:
 
 
 class Feasibility:
-    """Finds w with Bᵀw = r, and the directions that g(B·) does not see: those in which g∘B is constant."""
+    """Finds w with Bᵀw = r, and the directions that g(B·) does not see: those in which g∘B is constant.
 
-    def __init__(self, model: Space) -> None:
+    With a ``face`` (1 for entries of v that may move, 0 for others) only such w are found, and the directions are those
+    that these entries do not see.
+    """
+
+    def __init__(self, model: Space, face: Array | None = None) -> None:
         linop, self.xp = model.linop, model.xp
         self.linop = linop
         probe = self.xp.full(linop.out_shape, 1e30)
         # Where the dual is 0 for every point far away, its domain is {0}: g does not depend on that entry.
         unseen = (model.penalty.conjugate_prox(probe, 1.0) == 0) & (model.penalty.conjugate_prox(-probe, 1.0) == 0)
-        self.seen = self.xp.where(unseen, 0.0, 1.0)
+        self.seen: Array = self.xp.where(unseen, 0.0, 1.0) * (1.0 if face is None else face)
 
     @functools.cached_property
     def is_quick(self) -> bool:
@@ -151,7 +158,10 @@ class Feasibility:
 
     @functools.cached_property
     def kernel(self) -> Array:
-        """Directions that g∘B does not see, one a row; for a large B only entries and constants are found."""
+        """Directions that g∘B does not see, one a row.
+
+        For a large B, they are single entries, if these are few, and the constants of all others.
+        """
         linop, xp = self.linop, self.xp
         if linop.is_identity:
             entries = xp.flatnonzero(self.seen == 0)
@@ -161,9 +171,16 @@ class Feasibility:
             _, values, vectors = self._spectrum
             kernel = vectors[:, values <= self._least].T
         else:
-            constant = xp.full(linop.in_shape, linop.size_in**-0.5)
-            image = self.seen * linop.apply(constant)
-            kernel = constant.reshape(1, -1) if float(np.abs(image).max()) <= 1e-12 else xp.zeros((0, linop.size_in))
+            # A product with random numbers is 0 where a column is, and nowhere else.
+            random = xp.asarray(np.random.default_rng(0).standard_normal(linop.out_shape))
+            held = (linop.adjoint(self.seen * random) != 0).ravel()
+            entries = xp.flatnonzero(~held)
+            kernel = xp.zeros((len(entries) if len(entries) <= MANY else 0, linop.size_in))
+            kernel[xp.arange(len(kernel)), entries[: len(kernel)]] = 1.0
+            constant = held * max(int(held.sum()), 1) ** -0.5
+            image = self.seen * linop.apply(constant.reshape(linop.in_shape))
+            if held.any() and float(np.abs(image).max()) <= CONSTANT:
+                kernel = xp.concatenate([kernel, constant[None]])
         return kernel.reshape(-1, *linop.in_shape)
 
     def solve(self, r: Array, products: int = PRODUCTS) -> tuple[Array, int]:
@@ -300,7 +317,24 @@ class Search:
             bounds.append(self.improve(min(bounds, key=_gap).v, steps))
         if thorough or not np.isfinite(min(map(_gap, bounds))):
             bounds += self.newton_bounds(points)
+            bounds += self.face_bounds(points)
         return min(bounds, key=_gap)
+
+    def face_bounds(self, points: Sequence[Array]) -> Iterator[Bound]:
+        """Yield the bounds with constraints in which those that do not bind keep a v of 0.
+
+        Others have no sign to spare for what makes v feasible: no scale but 0 would bring it back to its domain.
+        """
+        penalty, linop, feasibility = self.model.penalty, self.model.linop, self.feasibility
+        if penalty.finite or linop.is_identity or not (feasibility.is_quick and self.free.any()):
+            return
+        for point in points:
+            shifted = point + self.image
+            face = penalty.conjugate_prox_derivative(shifted, 1.0)(np.ones_like(point)) != 0
+            search = copy.copy(self)
+            search.feasibility = Feasibility(self.model, face)
+            v = penalty.conjugate_prox(shifted, 1.0)
+            yield search.bound(v, direction=search.unseen_step(v))
 
     def newton_bounds(self, points: Sequence[Array]) -> Iterator[Bound]:
         """Yield the bounds after Newton steps along all of x."""
@@ -324,12 +358,15 @@ class Search:
                     yield self.bound(point, direction=direction)
                 yield self.bound(point, direction=direction, whole=True)
 
-    def unseen_step(self) -> Array | None:
-        """Return a Newton step along what g∘B does not see, None where there is nothing, or no way to take it."""
+    def unseen_step(self, v: Array | None = None) -> Array | None:
+        """Return a Newton step along what g∘B does not see, None where there is nothing, or no way to take it.
+
+        On a face g∘B is linear along these directions, with the slope of v.
+        """
         kernel = self.feasibility.kernel
         if not len(kernel) or isinstance(self.duals, SmoothDuals):
             return None
-        slope = self.slope + self.duals.ridge * self.x
+        slope = self.slope + self.duals.ridge * self.x + (0.0 if v is None else self.model.linop.adjoint(v))
         flat = kernel.reshape(len(kernel), -1)
         hessian = self.duals.hessian() if len(kernel) > MANY else None
         if hessian is None:

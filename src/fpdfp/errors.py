@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 
 class ArgumentError(ValueError):
@@ -91,19 +92,29 @@ class AbsentError(RuntimeError):
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer
-    """A site does not answer: one sentence for the analyst, and a detail for the site's own log.
+    """A site does not answer: one sentence for the analyst, a detail for the site's log, and its rule.
 
     >>> str(Refusal("this site does not tell second moments of its rows", "12 rows"))
     'this site does not tell second moments of its rows'
     """
 
-    def __init__(self, sentence: str, detail: str = "") -> None:
+    def __init__(self, sentence: str, detail: str = "", rule: str = "") -> None:
         super().__init__(sentence)
-        self.sentence, self.detail = sentence, detail
+        self.sentence, self.detail, self.rule = sentence, detail, rule
 
 
 class RefusalError(RuntimeError):
-    """Sites refuse what they were asked; the message names them and says why."""
+    """Sites refuse what they were asked; the message names them and says why.
+
+    Attributes
+    ----------
+    sites
+        What each site that refuses says, by its name.
+    """
+
+    def __init__(self, message: str, sites: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.sites = dict(sites or {})
 
 
 class ModelFileError(ValueError):

@@ -441,10 +441,18 @@ class Problem:
         violations = np.abs(nearest - image)
         if not bool(violations.any()):
             return True
-        factors = self.model.xp.asarray(np.random.default_rng(0).standard_normal((PROBES, *x.shape)), dtype=x.dtype)
-        sizes = np.maximum(np.abs(self.linop.apply(factors * x)).max(axis=0), np.abs(nearest))
+        sizes = np.maximum(self._largest(self.linop.apply, x), np.abs(nearest))
+        # A step subtracts γBᵀv: where x should be zero, the rounding of that is left of it.
+        steps = self.default_step * self._largest(self.linop.adjoint, v)
+        allowed = tol * sizes + ROUNDINGS * float(np.finfo(x.dtype).eps) * self._largest(self.linop.apply, steps)
         gain = float((np.abs(v) * violations).sum())
-        return gain <= tol * scale and bool((violations <= tol * sizes).all())
+        return gain <= tol * scale and bool((violations <= allowed).all())
+
+    def _largest(self, product: Callable[[Array], Array], x: Array) -> Array:
+        """Return how large each entry of a product is for x with other factors in place of its signs, about."""
+        factors = np.random.default_rng(0).standard_normal((PROBES, *x.shape))
+        largest: Array = np.abs(product(self.model.xp.asarray(factors, dtype=x.dtype) * x)).max(axis=0)
+        return largest
 
     def dual_step(self, x: Array, v: Array | None, gradient: Array, step: float | None = None) -> Array:
         r"""Return T(x, v) of Lemma 1: one dual step of PDFP.
@@ -555,6 +563,11 @@ class Problem:
         zero: Array = self.model.xp.zeros(self.model.shape, dtype=self.model.dtype)
         value = abs(self.evaluate(zero)[0])
         return EPS * value if math.isfinite(value) else 0.0
+
+    @property
+    def has_large_map(self) -> bool:
+        """Whether B is so large that a certificate depends on how many products with it are allowed."""
+        return not self._feasibility.is_quick
 
     @property
     def can_expect(self) -> bool:

@@ -198,6 +198,8 @@ _threads = _Threads()
 SURE = 1.0
 #: All threads must be faster than one by this factor: those that wait for work keep cores from other processes.
 MARGIN = 1.1
+#: So many times what one thread took is late.
+LATE = 2.0
 #: Work that comes over a network and takes no longer than this is one thread's.
 SHORT = 0.005
 #: At most so many trials with each number of threads, and at most so many seconds of them.
@@ -209,17 +211,41 @@ def count_threads() -> int:
     return 1 if use.one_thread else int(numba.get_num_threads())
 
 
+class Watch:
+    """Notices that all threads have become slower than one was at the trial, as where other processes use the cores.
+
+    A thread that waits for its core holds up the others for milliseconds, whatever the work: rounds of 0.4 ms took
+    6 to 25 ms on two cores under a load of 12.
+
+    Parameters
+    ----------
+    alone
+        What the work took with one thread, in seconds.
+    """
+
+    def __init__(self, alone: float) -> None:
+        self.alone, self.late = alone, 0
+
+    def note(self, seconds: float) -> None:
+        """Take note of what the work took this time, and use one thread from now on if that is often too long."""
+        if use.one_thread:
+            return
+        self.late = self.late + 1 if seconds > LATE * self.alone else max(self.late - 1, 0)
+        use.one_thread = self.late == TRIALS
+
+
 @contextlib.contextmanager
-def fastest(work: Callable[[], object], size: int) -> Iterator[None]:
+def fastest(work: Callable[[], object], size: int) -> Iterator[Watch]:
     """Within the context, use one thread or all, whichever does ``work`` sooner, which is done several times.
 
     Where the work has a ``size`` of few entries, threads take longer to start than to finish it: that is one thread's,
-    and nothing is timed. Results do not depend on the choice.
+    and nothing is timed. Results do not depend on the choice. The watch changes it if the machine becomes busy.
     """
     before = use.one_thread
     try:
-        use.one_thread = before or size <= SMALL or _is_faster_alone(work)
-        yield
+        alone = 0.0 if before or size <= SMALL else _time_alone(work)
+        use.one_thread = before or alone == 0.0
+        yield Watch(alone)
     finally:
         use.one_thread = before
 
@@ -263,12 +289,13 @@ class Trial:
             self.alone = min(alone) < MARGIN * min(together)
 
 
-def _is_faster_alone(work: Callable[[], object]) -> bool:
+def _time_alone(work: Callable[[], object]) -> float:
+    """Return the seconds that the work takes with one thread, 0 where all threads are not faster."""
     if numba.get_num_threads() == 1:
-        return True
+        return 0.0
     work()  # compiles
     if _seconds(work, alone=False) > SURE:
-        return False
+        return float("inf")
     spent, alone, together = 0.0, list[float](), list[float]()
     use.one_thread = True
     work()  # compiles
@@ -277,7 +304,7 @@ def _is_faster_alone(work: Callable[[], object]) -> bool:
         alone.append(_seconds(work, alone=True))
         together.append(_seconds(work, alone=False))
         spent += alone[-1] + together[-1]
-    return min(alone) < MARGIN * min(together)
+    return 0.0 if min(alone) < MARGIN * min(together) else min(alone)
 
 
 def _seconds(work: Callable[[], object], *, alone: bool) -> float:

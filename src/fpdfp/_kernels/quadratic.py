@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import uint64
 
-from fpdfp._kernels.jit import reduction, serial
+from fpdfp._kernels.jit import inline, reduction, serial
 
 
 @reduction
@@ -15,6 +15,62 @@ def add_multiple(a: Any, factor: Any, b: Any) -> None:
     """Add a multiple of one vector to another."""
     for j in range(a.size):
         a[j] += factor * b[j]
+
+
+@inline
+def measure_block(first: Any, last: Any, u: Any, slope: Any, weight: Any) -> Any:
+    """Return the norms of a block of u, of the slope of the smooth part, and of the shortest subgradient."""
+    norm, steep, along = 0.0, 0.0, 0.0
+    for k in range(first, last):
+        norm += u[k] * u[k]
+        steep += slope[k] * slope[k]
+    norm, steep = np.sqrt(norm), np.sqrt(steep)
+    if norm == 0.0:
+        return norm, steep, max(steep - weight, 0.0)
+    for k in range(first, last):
+        along += (slope[k] + weight / norm * u[k]) ** 2
+    return norm, steep, np.sqrt(along)
+
+
+@inline
+def measure_entry(u: Any, slope: Any, weight: Any) -> Any:
+    """Do so for a block of one entry."""
+    norm, steep = abs(u), abs(slope)
+    return norm, steep, abs(slope + np.copysign(weight, u)) if norm > 0.0 else max(steep - weight, 0.0)
+
+
+@serial
+def block_residuals(u: Any, slope: Any, starts: Any, weights: Any, out: Any) -> None:
+    """Write the norm of the shortest subgradient in each block, for the slope of the smooth part."""
+    single = u.size == weights.size
+    for g in range(weights.size):
+        if single:
+            out[g] = measure_entry(u[g], slope[g], weights[g])[2]
+        else:
+            out[g] = measure_block(starts[g], starts[g + 1], u, slope, weights[g])[2]
+
+
+@serial
+def estimate_gap(u: Any, slope: Any, starts: Any, weights: Any, curved: Any, value: Any) -> Any:
+    """Return about what the duality gap is, from the optimality conditions of some blocks and F(x) = ``value``.
+
+    ``curved`` is by how much F curves along a block at least, or, where it has no weight, about how much.
+    """
+    total, scale, single = 0.0, 1.0, u.size == weights.size
+    for g in range(weights.size):
+        weight, bend = weights[g], curved[g]
+        if single:
+            norm, steep, residual = measure_entry(u[g], slope[g], weight)
+        else:
+            norm, steep, residual = measure_block(starts[g], starts[g + 1], u, slope, weight)
+        held = norm > 0.0 and weight > 0.0
+        total += norm * residual if held else 0.0
+        free = 0.0 if held else residual
+        total += free * free / (2.0 * bend) if bend > 0.0 else 0.0
+        if bend == 0.0 and scale * steep > weight > 0.0:
+            # Without curvature the dual point is scaled until it is feasible.
+            scale = weight / steep
+    return total + (1.0 - scale) * value
 
 
 @serial
@@ -161,58 +217,47 @@ def prox_sparse(
 
 @serial
 def descend_columns(
-    data: Any, indices: Any, indptr: Any, columns: Any, curvatures: Any, ridge: Any, weights: Any, bounds: Any,
-    start: Any, centre: Any, u: Any, image: Any, sweeps: Any,
+    data: Any, indices: Any, indptr: Any, ridge: Any, weights: Any, lengths: Any, start: Any, centre: Any, u: Any,
+    image: Any, slope: Any, sweeps: Any,
 ) -> None:  # fmt: skip
-    """Minimise ⟨s, u − c⟩ + ½ Σ_j w_j (A(u − c))_j² + ½ Σ R_k (u_k − c_k)² + Σ λ_k |u_k| over one column after another.
+    """Minimise ⟨s, u − c⟩ + ½ ‖A(u − c)‖² + ½ Σ R_k (u_k − c_k)² + Σ λ_k |u_k| over one column of A after another.
 
-    A has some columns of a CSC matrix; ``image`` is A(u − c), kept up to date, and ``bounds`` are Σ_j w_j a_jk² + R_k.
-    Between two sweeps over all columns there are four over those whose coordinate is not 0.
+    A is CSC; ``image`` is A(u − c), kept up to date, and ``lengths`` are 1 / (‖a_k‖² + R_k), or 0 for a coordinate that
+    stays as it is. The first sweep is over all columns; it writes the slope along each before its coordinate moves. The
+    others are over those whose coordinate is not 0 after it.
     """
+    places, count = np.arange(u.size), u.size
     for sweep in range(sweeps):
-        moved = False
-        for k in range(columns.size):
-            if (sweep % 5 and u[k] == 0.0) or bounds[k] == 0.0:
-                continue
-            first, last = uint64(indptr[columns[k]]), uint64(indptr[columns[k] + 1])
-            slope = start[k] + ridge[k] * (u[k] - centre[k])
+        kept = 0
+        for m in range(count):
+            k = places[m]
+            first, last = uint64(indptr[k]), uint64(indptr[k + 1])
+            total = start[k] + ridge[k] * (u[k] - centre[k])
             for p in range(first, last):
-                j = uint64(indices[p])
-                slope += data[p] * curvatures[j] * image[j]
-            target = u[k] - slope / bounds[k]
-            size = abs(target) - weights[k] / bounds[k]
+                total += data[p] * image[uint64(indices[p])]
+            if sweep == 0:
+                slope[k] = total
+            target = u[k] - lengths[k] * total
+            size = abs(target) - lengths[k] * weights[k]
             new = np.copysign(size, target) if size > 0.0 else 0.0
             change = new - u[k]
             if change != 0.0:
                 u[k] = new
                 for p in range(first, last):
                     image[uint64(indices[p])] += change * data[p]
-                moved = True
-        if not moved and sweep % 5 == 0:
-            break
+            places[kept] = k
+            kept += 1 if new != 0.0 else 0
+        count = kept
 
 
 @serial
-def curve_columns(
-    data: Any, indices: Any, indptr: Any, columns: Any, curvatures: Any, ridge: Any, bounds: Any
+def scale_columns(
+    data: Any, indices: Any, indptr: Any, roots: Any, ridge: Any, scaled: Any, lengths: Any
 ) -> None:  # fmt: skip
-    """Write Σ_j w_j a_jk² + R_k of some columns."""
-    for k in range(columns.size):
+    """Write the entries of a CSC matrix times a number for each row, and 1 / (‖a_k‖² + R_k) of what becomes of it."""
+    for k in range(lengths.size):
         total = ridge[k]
-        for p in range(uint64(indptr[columns[k]]), uint64(indptr[columns[k] + 1])):
-            total += data[p] * data[p] * curvatures[uint64(indices[p])]
-        bounds[k] = total
-
-
-@serial
-def slope_columns(
-    data: Any, indices: Any, indptr: Any, columns: Any, curvatures: Any, ridge: Any, start: Any, centre: Any, u: Any,
-    image: Any, slope: Any,
-) -> None:  # fmt: skip
-    """Write the slope of the quadratic at u, for some columns."""
-    for k in range(columns.size):
-        total = start[k] + ridge[k] * (u[k] - centre[k])
-        for p in range(uint64(indptr[columns[k]]), uint64(indptr[columns[k] + 1])):
-            j = uint64(indices[p])
-            total += data[p] * curvatures[j] * image[j]
-        slope[k] = total
+        for p in range(uint64(indptr[k]), uint64(indptr[k + 1])):
+            scaled[p] = data[p] * roots[uint64(indices[p])]
+            total += scaled[p] * scaled[p]
+        lengths[k] = 1.0 / total if total > 0.0 else 0.0

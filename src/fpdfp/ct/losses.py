@@ -22,8 +22,8 @@ from fpdfp.rng import Draws, Purpose, table_size
 STEPS, NEAR = 30, 1.01
 #: An allowance for rounding in float32.
 ROUNDING = 1e-3
-#: Lanczos steps for the norm of a projector in other coordinates.
-LANCZOS_STEPS = 60
+#: Lanczos steps for the norm of a projector in other coordinates, at most: they end when the bound is so much above.
+LANCZOS_STEPS, CLOSE = 60, 1.1
 
 
 class ProjectionLosses(Losses):
@@ -233,7 +233,9 @@ class ProjectionLosses(Losses):
 
         start = random_start(factor.in_shape, self.xp)
         norms = [
-            largest_eigenvalue_bound(functools.partial(normal, views=views), factor.in_shape, LANCZOS_STEPS, start)
+            largest_eigenvalue_bound(
+                functools.partial(normal, views=views), factor.in_shape, LANCZOS_STEPS, start, CLOSE
+            )
             for views in self._views
         ]
         constants: Array = self._scales * np.array(norms) + self.l2 * factor.squared_norm

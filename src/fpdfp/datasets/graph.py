@@ -28,6 +28,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._numbers import one_thread
+from fpdfp._plotting import new_axes, save
 from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp.datasets.moments import Moments, check_rows
@@ -482,8 +483,6 @@ def plot_graph(
     >>> len(figure.axes[0].lines)
     2
     """
-    from matplotlib.figure import Figure
-
     if not isinstance(graph, FeatureGraph):
         raise TypeError(f"graph must be a FeatureGraph, got {_checks.kind(graph)}; as_graph makes one")
     count = graph.n_features
@@ -496,17 +495,14 @@ def plot_graph(
     angle = np.empty(count)
     angle[_order(graph)] = np.pi / 2 - 2 * np.pi * np.arange(count) / count
     places = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    figure = Figure(figsize=(7.0, 7.0), layout="constrained")
-    axes = figure.add_subplot()
+    axes = new_axes(7.0, 7.0)
     _draw_edges(axes, graph, places)
     _draw_features(axes, places, values)
     if count <= NAMED:
         _write_names(axes, angle, texts)
     axes.set(xlim=(-1.75, 1.75), ylim=(-1.75, 1.75), aspect="equal")
     axes.axis("off")
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return save(axes.figure, path)
 
 
 def _order(graph: FeatureGraph) -> Array:

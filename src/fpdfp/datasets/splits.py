@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._plotting import new_axes, save
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 
@@ -284,15 +285,13 @@ def plot(clients: Any, y: Any = None, path: str | os.PathLike[str] | None = None
     >>> figure.axes[0].get_xlabel()
     'client'
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     names, codes = _checks.labels("clients", clients)
     if codes.ndim != 1 or codes.size == 0:
         raise ValueError(f"clients must have one entry for each row, and at least one, got shape {codes.shape}")
     layers = _layers(codes, len(names), y)
-    figure = Figure(figsize=(min(max(4.8, 1.6 + 0.5 * len(names)), 9.0), 3.8), layout="constrained")
-    axes = figure.add_subplot()
+    axes = new_axes(min(max(4.8, 1.6 + 0.5 * len(names)), 9.0), 3.8, hidden=["top", "right"])
     _draw(axes, layers, len(names))
     if len(names) <= NAMED:
         texts = [_short(name) for name in names]
@@ -308,14 +307,11 @@ def plot(clients: Any, y: Any = None, path: str | os.PathLike[str] | None = None
     axes.set_ylabel("rows")
     axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.spines[["top", "right"]].set_visible(False)
     if layers[0].name is not None:
         handles, texts = axes.get_legend_handles_labels()
         # in the order of the bars, the topmost colour first, and beside them, where it hides nothing
-        figure.legend(handles[::-1], texts[::-1], title="label", loc="outside right upper", frameon=False)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+        axes.figure.legend(handles[::-1], texts[::-1], title="label", loc="outside right upper", frameon=False)
+    return save(axes.figure, path)
 
 
 def _layers(codes: IntArray, n_clients: int, y: Any) -> list[Layer]:

@@ -25,7 +25,7 @@ import fpdfp
 from fpdfp import ct
 from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array, IntArray
-from fpdfp.ct.device import module_for, move_to
+from fpdfp.ct.device import device_name, module_for, move_to
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.declarative.build import Built, deal, make_penalty
 from fpdfp.declarative.settings import MEAN, PRINTED
@@ -82,7 +82,7 @@ class BuiltScan(Built):
     """A problem on a scan: with the noisy projections, who holds each view, and what tells it apart from others.
 
     ``there`` is the truth on the device of the projections; ``source`` and ``kind`` say what it is and what its
-    projections are.
+    projections are; ``device`` is the name of that device.
     """
 
     scan: Any = None
@@ -93,6 +93,7 @@ class BuiltScan(Built):
     tv: float = 0.0
     source: str = ""
     kind: str = ""
+    device: str = ""
 
     @property
     def middle(self) -> int:
@@ -149,7 +150,7 @@ def build(settings: dict[str, Any]) -> BuiltScan:
     built = BuiltScan(
         problem, {}, lambda: problem.objective(built.reconstruct().volume), truth=to_host(truth), voxel=scan.voxel,
         scan=scan, geometry=geometry, projections=noisy, owner=owner, there=there, tv=penalty.get("weight", 0.0),
-        source=source, kind=kind,
+        source=source, kind=kind, device=device_name(module),
     )  # fmt: skip
     built.metrics.update(psnr=built.psnr, slice_psnr=built.slice_psnr)
     return built

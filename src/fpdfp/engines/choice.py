@@ -1,14 +1,17 @@
-"""Which method runs when none is given: one function for ``solve``, estimators, selection and federations.
+"""The choice of the method where none is given: one function for ``solve``, estimators, selection and federations.
 
-With d coefficients and k = log10(1/tol) digits, a client sends
+With d coefficients, N clients of which n take part in a round, and k = log10(1/tol) digits, what is sent is
 
-    Newton's method    d(d + 3)/2 numbers of 64 bits in each of 4 + log2(k) exchanges
-    ShiftedPDFP        few bits in each of 1 + k^1.4 exchanges (:mod:`fpdfp.precondition.cost`), and moments of about
-                       4 bits once
+    ShiftedPDFP        few bits for each number, in the rounds and with the moments that
+                       :mod:`fpdfp.precondition.cost` predicts
+    ProximalNewton     d(d + 3)/2 numbers of 64 bits from all clients in each of 4 + log2(k) exchanges, in 2 where f is
+                       quadratic
+    NewtonPDFP         where f is quadratic: d(d + 1)/2 numbers of 32 bits once from all clients, and the gradients of 2
+                       rounds
 
-An estimator takes the one that is predicted to take less time. The network is the same for all fits unless ``prefer``
-is one, or ``"time"`` for that of a federation as it was measured. So a fit on one machine takes the same steps as one
-across sites.
+and the gradients of a certificate. The cheapest in the sense of ``prefer`` runs. An estimator takes the method that is
+predicted to take the least time, on a typical network unless ``prefer`` is one, or ``"time"`` for the network
+of a federation as it was measured. So a fit on one machine takes the same steps as one across sites.
 """
 
 from __future__ import annotations
@@ -18,50 +21,144 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fpdfp._typing import Shape
+from fpdfp.compress import QSGD, Compressor
 from fpdfp.errors import ArgumentError
 from fpdfp.methods.base import Method
+from fpdfp.methods.newton import NewtonPDFP
 from fpdfp.methods.proximal_newton import ProximalNewton
 from fpdfp.methods.shifted import ShiftedPDFP
 from fpdfp.methods.stateless import StatelessPDFP
+from fpdfp.precondition import cost
 from fpdfp.precondition.cost import TYPICAL, Network, Prefer
+from fpdfp.precondition.quantized import FEW
+from fpdfp.rng import Draws
 
 if TYPE_CHECKING:
     from fpdfp.engines.options import RunOptions
     from fpdfp.losses.base import Losses
     from fpdfp.problem import Problem
 
-#: What a run is for. ``"solve"``: the method with the fewest bits. ``"fit"``: the method that takes less time on a
+#: What a run is for. ``"solve"``: the method with the lowest price. ``"fit"``: the one that takes the least time on a
 #: network. ``"exact"``: Newton's method where Hessians can be sent, since standard errors are those of the exact
 #: estimate.
 Purpose = Literal["solve", "fit", "exact"]
 #: The most coefficients for which clients send Hessians: with 1,000 a message has 4 MB.
 MOST_COEFFICIENTS = 1000
-#: The most clients that send Hessians where another method would do: traffic grows with their number.
+#: The most clients that send Hessians in every round where another method would do.
 MOST_CLIENTS = 50
-#: Exchanges of Newton's method before it converges quadratically, with the last.
-FAR = 4.0
+#: The most numbers of which clients that know second moments of all coefficients remember some copies: 128 MB.
+MOST_NUMBERS = 1 << 24
 #: A network on which only exchanges count.
 EXCHANGES = Network(latency=1.0, up=1e18, down=1e18)
+#: Exchanges of Newton's method before it converges quadratically, with the last: 3 to 8 on the sets of
+#: ``benchmarks.default`` and of the ablation to 1e-3, and one more to 1e-6.
+FAR = 4.0
+#: Exchanges where f is quadratic.
+STEPS = 2.0
+#: Rounds of ShiftedPDFP relative to the prediction from sizes. Measured on 19 sets (7 of ``benchmarks.default`` that
+#: were used for tuning, and 12 of the ablation, to 1e-6): 0.4 to 1.1 times as many where f is
+#: quadratic, since bounds are then Hessians, and 0.6 to 5 times as many elsewhere; 1.5 is the geometric mean.
+SURE, UNSURE = 0.6, 1.5
+#: How near NewtonPDFP goes to the minimum of its model, which is f itself: the first round is to be the last.
+INNER = 1e-4
+#: The numbers for each coefficient that a certificate takes from each client, and to it: 4.1 and 2.1 were measured with
+#: 100 coefficients.
+CERTIFICATE_UP, CERTIFICATE_DOWN = 4.0, 2.0
+#: A short message is mostly header and norm, so that finer levels cost little.
+SHORT = 64
+#: The levels of automatic quantizers: up, up for short messages, and down.
+LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 11, 31
 
 
-def choose_method(problem: Problem, options: RunOptions, purpose: Purpose = "solve") -> Method:
-    """Return the method of a run for which none is given."""
+def choose_method(
+    problem: Problem, options: RunOptions, purpose: Purpose = "solve", *, name: str | None = None
+) -> Method:
+    """Return the method of a run for which none is given; ``name`` continues an earlier choice."""
     losses = problem.losses
     if not losses.smooth:
         return _choose_newton(problem, options)
     if options.stateless:
         return StatelessPDFP(preconditioner="auto")
-    if purpose == "solve" or not _can_send_hessians(losses):
-        return ShiftedPDFP(preconditioner="auto")
-    count, network = math.prod(losses.shape), name_network(options.prefer, getattr(losses, "engine", None))
-    faster = suits_newton(count, losses.n_clients, options) and takes_less_time(count, options.aim, network)
-    return ProximalNewton() if purpose == "exact" or faster else ShiftedPDFP(preconditioner="auto")
+    methods: dict[str, Method] = {
+        "ShiftedPDFP": ShiftedPDFP(preconditioner="auto"),
+        "ProximalNewton": ProximalNewton(),
+        "NewtonPDFP": NewtonPDFP(inner_tol=INNER),
+    }
+    return methods[name if name in methods else _choose_name(problem, options, purpose)]
+
+
+def _choose_name(problem: Problem, options: RunOptions, purpose: Purpose) -> str:
+    """Return the name of the method for smooth losses whose clients remember something."""
+    # Without a tolerance nothing ends the expensive rounds of Newton's method.
+    if not _can_send_hessians(problem.losses) or (purpose == "solve" and not _is_plain(problem, options)):
+        return "ShiftedPDFP"
+    if purpose == "exact":
+        return "ProximalNewton"
+    prices = predict_prices(problem, options, purpose)
+    return min(prices, key=prices.__getitem__)
+
+
+def predict_prices(problem: Problem, options: RunOptions, purpose: Purpose) -> dict[str, float]:
+    """Return what each method that fits is predicted to cost, from sizes alone."""
+    losses, network = problem.losses, name_network(options.prefer, getattr(problem.losses, "engine", None))
+    if purpose == "fit" and not isinstance(network, Network):
+        network = EXCHANGES if network == "rounds" else TYPICAL
+    count, d = problem.n_clients, math.prod(losses.shape)
+    n = max(1, int((options.clients_per_round or count) * (1.0 - options.drop_out)))
+    up, down = (typical_bits(one, losses.shape) for one in choose_quantizers(problem, options))
+    rows = float(losses.sizes.sum()) / count
+    given = cost.Circumstances(count, n, rows, n * up, min(64.0 * n * d, count * down), options.aim, network)
+    certificate = 64.0 * count * d
+
+    def score(price: cost.Price, certified_up: float = CERTIFICATE_UP) -> float:
+        looks = given.price(0.0, certified_up * certificate, CERTIFICATE_DOWN * certificate, count, 1)
+        return given.score(price.plus(looks))
+
+    triangle, quadratic = d * (d + 1) / 2, losses.form == "quadratic"
+    ridge = losses.least_convexity > 0 and problem.penalty.has_conjugate
+    levels, senders = cost.choose(given, losses.shape[-1])
+    first = cost.of_moments(given, losses.shape[-1], levels, senders)
+    if purpose == "solve":
+        first = first.plus(given.price(first.rounds * ((SURE if quadratic else UNSURE) - 1.0)))
+    prices = {"ShiftedPDFP": score(first, 0.0 if ridge else CERTIFICATE_UP)}
+    if suits_newton(d, count, options):
+        exact = given._replace(round_up=64.0 * count * (triangle + d), round_down=64.0 * count * d)
+        prices["ProximalNewton"] = score(exact.price(STEPS if quadratic else FAR + math.log2(given.digits)))
+    # Without a ridge the gap needs an x that only closed proxes give.
+    if quadratic and (ridge or problem.linop.is_identity) and suits_memory(d, count, options):
+        steps = given._replace(round_up=64.0 * n * d, round_down=64.0 * n * d)
+        once = 32.0 * count * triangle
+        prices["NewtonPDFP"] = score(steps.price(STEPS, once + 64.0 * count * d, once, count, 1))
+    return prices
+
+
+def choose_quantizers(problem: Problem, options: RunOptions) -> tuple[Compressor, Compressor]:
+    """Return the quantizers of automatic messages, up and down."""
+    levels = LEVELS_OF_SHORT if problem.linop.size_in <= SHORT else LEVELS
+    # Without memory, rounding adds to a noise that does not vanish.
+    return QSGD(LEVELS_DOWN if options.stateless else levels, norm="max"), QSGD(LEVELS_DOWN, norm="max")
+
+
+def typical_bits(compressor: Compressor, shape: Shape, dtype: Any = np.float64) -> float:
+    """Return the bits of a message of normal numbers."""
+    sample = np.random.default_rng(0).standard_normal((1, *shape)).astype(dtype)
+    return float(compressor.compress(sample, Draws(0, 0, np.zeros(1, dtype=np.int64)), 0).bits[0])
 
 
 def _can_send_hessians(losses: Losses) -> bool:
     """Whether clients know their Hessians, and these are small enough to be sent."""
-    small = math.prod(losses.shape) <= MOST_COEFFICIENTS
-    return small and losses.hessians(np.zeros(losses.shape), np.arange(0)) is not None
+    small = len(losses.shape) == 1 and losses.shape[0] <= MOST_COEFFICIENTS
+    return small and losses.xp is np and losses.hessians(np.zeros(losses.shape), np.arange(0)) is not None
+
+
+def _is_plain(problem: Problem, options: RunOptions) -> bool:
+    """Whether this is a run to a tolerance in double precision with a finite penalty, and prices can be predicted.
+
+    With more features clients send parts of their second moments, and sizes do not predict what these are worth.
+    """
+    few = problem.losses.shape[-1] <= (FEW if options.prefer == "balanced" else MOST_COEFFICIENTS)
+    return few and options.tol is not None and problem.model.dtype == np.float64 and problem.penalty.finite
 
 
 def _choose_newton(problem: Problem, options: RunOptions) -> Method:
@@ -84,20 +181,19 @@ def _choose_newton(problem: Problem, options: RunOptions) -> Method:
 
 def suits_newton(coefficients: int, clients: int, options: RunOptions) -> bool:
     """Whether Newton's method may run where another one would do: few Hessians, and nothing said against them."""
-    automatic = isinstance(options.compressor, str) and isinstance(options.downlink, str) and options.prefer != "bits"
     everyone = options.clients_per_round in (None, clients) and options.drop_out == 0.0
-    return automatic and everyone and coefficients <= MOST_COEFFICIENTS and clients <= MOST_CLIENTS
+    return is_automatic(options) and everyone and coefficients <= MOST_COEFFICIENTS and clients <= MOST_CLIENTS
 
 
-def takes_less_time(coefficients: int, accuracy: float, prefer: Prefer) -> bool:
-    """Whether Newton's method is predicted to take less time than :class:`fpdfp.ShiftedPDFP`."""
-    network = prefer if isinstance(prefer, Network) else EXCHANGES if prefer == "rounds" else TYPICAL
-    digits = max(1.0, -math.log10(accuracy))
-    exchanges, numbers = FAR + math.log2(digits), coefficients * (coefficients + 3) / 2
-    newton = network.seconds(64.0 * exchanges * numbers, 64.0 * exchanges * coefficients, exchanges)
-    rounds, once = 1.0 + math.pow(digits, 1.4), 4.0 * coefficients * (coefficients + 1) / 2
-    sent = once + 8.0 * rounds * coefficients
-    return newton < network.seconds(sent, sent, rounds)
+def suits_memory(coefficients: int, clients: int, options: RunOptions) -> bool:
+    """Whether clients may remember second moments, and nothing is said against that."""
+    return is_automatic(options) and coefficients <= MOST_COEFFICIENTS and clients * coefficients**2 <= MOST_NUMBERS
+
+
+def is_automatic(options: RunOptions) -> bool:
+    """Whether messages and participation are left to the choice."""
+    given = (options.compressor, options.downlink, options.sampling)
+    return options.prefer != "bits" and given == ("auto", "auto", "uniform")
 
 
 def name_network(prefer: Prefer, engine: Any) -> Prefer:

@@ -35,10 +35,6 @@ EXCHANGES = 2
 CHEAPER = 1.0
 #: The most features of a model: clients send a message of the square of that, 500,000 numbers of BITS, about 0.75 MB.
 MOST = 1000
-#: A Newton step from a relative gap r is taken to lead to (r/PROMISING)², so it is asked for where that is at most the
-#: tolerance. On 12 problems with sparse binary features, each to four tolerances, the means of rounds and Mbit are 20.4
-#: and 2.72 with 1, 18.4 and 2.71 with 2, 17.0 and 2.82 with 5.
-PROMISING = 2.0
 #: Without a ridge a gap is as large as what rounding leaves of the slopes, not its square: not below this tolerance.
 COARSE = 1e-8
 #: The least eigenvalue of a model, in coordinates with a diagonal of ones.
@@ -89,8 +85,9 @@ class Finish:
         if self.weights is None:
             return False
         relative = self.run.predicted_gap() / self.run.scale
-        if not self.tol < relative <= PROMISING * self.tol**0.5:
-            return False  # too early, or nothing is left to save
+        # A Newton step from a relative gap r is taken to lead to r². From farther away it would be in vain.
+        if not self.tol < relative <= self.tol**0.5:
+            return False
         count = len(self.features())
         return 0 < count <= MOST and self._pays(count, relative)
 

@@ -162,6 +162,8 @@ class Loop:
         with run.meter.counting("certificate"):
             if self.missing_row():
                 self.evaluate_start()
+                if self.stopping is not None:
+                    self.stopping.keep_schedule()  # with the objective at the start
             ended = self.check()  # if the run was stopped just before one
             if run.round < options.rounds and ended is None:
                 # The number of threads is chosen, and kernels are compiled, before the clock starts.

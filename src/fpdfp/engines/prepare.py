@@ -9,19 +9,20 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._numbers import one_thread, round_down, round_up
-from fpdfp._typing import Array, IntArray, Shape
+from fpdfp._typing import Array, IntArray
 from fpdfp._warn import warn
 from fpdfp.cohorts.question import Question
-from fpdfp.compress import QSGD, Compressor, Full
+from fpdfp.compress import Compressor, Full, TopK
 from fpdfp.compress.base import frame_bits
 from fpdfp.compress.plain import plain_bits
-from fpdfp.engines.choice import choose_method
+from fpdfp.engines.choice import choose_method, choose_quantizers, typical_bits
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.sendable import public_bits
 from fpdfp.engines.traffic import FULL, Downlink, Meter
 from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
 from fpdfp.methods.base import Algorithm, Facts, Method, NeedsSetup, Remembering
+from fpdfp.methods.newton import NewtonPDFP
 from fpdfp.methods.table import ORDER
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement
@@ -30,12 +31,8 @@ from fpdfp.problem import Problem
 from fpdfp.rng import Draws, Purpose
 from fpdfp.sampling import Sampling, importance, inclusion_probabilities
 
-#: A short message is mostly header and norm, so that finer levels cost little.
-SHORT = 64
 #: What clients send before the first round is summed up as it comes, about so many numbers at a time.
 ASKED, ASKED_ELSEWHERE = 1 << 22, 1 << 26
-#: The levels of automatic quantizers: up, up for short messages, and down.
-LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 11, 31
 
 
 class Choices(NamedTuple):
@@ -86,9 +83,12 @@ class Prepared(NamedTuple):
     sampling: Sampling | None
 
 
-def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Prepared:
-    """Check that everything fits, ask the clients what must be known, and return what runs."""
-    choices = choose(problem, method, options)
+def prepare(problem: Problem, method: Method | None, options: RunOptions, *, name: str | None = None) -> Prepared:
+    """Check that everything fits, ask the clients what must be known, and return what runs.
+
+    ``name`` is that of an automatic method that is chosen already.
+    """
+    choices = choose(problem, method, options, name=name)
     meter = Meter(problem.losses)
     # With one thread BLAS rounds the same way on any number of cores, and so do constants and preconditioners.
     with one_thread():
@@ -112,23 +112,22 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions) -> Pre
     return Prepared(problem, choices, facts, algorithm, meter, clients.sampling)
 
 
-def choose(problem: Problem, method: Method | None, options: RunOptions) -> Choices:
+def choose(problem: Problem, method: Method | None, options: RunOptions, *, name: str | None = None) -> Choices:
     """Choose what is automatic, and refuse what does not fit together.
 
     ``"auto"`` compresses where the method is automatic as well; a method that was asked for runs as it is.
     """
     compressor, downlink = options.compressor, options.downlink
-    levels = LEVELS_OF_SHORT if problem.linop.size_in <= SHORT else LEVELS
-    if options.stateless:  # rounding adds to a noise that does not vanish
-        levels = LEVELS_DOWN
     automatic = method is None
     if method is None:
-        method = choose_method(problem, options)
+        method = choose_method(problem, options, name=name)
+    up, down = choose_quantizers(problem, options)
     if compressor == "auto":
-        compressor = QSGD(levels, norm="max") if automatic and method.traits.compression else None
+        # What is left of Hessians that are known is rounding.
+        of_method = {"hessian": TopK(1)} if isinstance(method, NewtonPDFP) else up
+        compressor = of_method if automatic and method.traits.compression else None
     if downlink == "auto":
-        compressed = automatic and method.traits.downlink and not options.stateless
-        downlink = QSGD(LEVELS_DOWN, norm="max") if compressed else None
+        downlink = down if automatic and method.traits.downlink and not options.stateless else None
     if downlink is not None and options.stateless:
         raise ArgumentError("downlink", "must be None with stateless=True: differences refer to what clients have kept")
     name = type(method).__name__
@@ -286,19 +285,14 @@ class AskedClients:
 
     def describe(self) -> Circumstances:
         """Return what is known of a run before anyone is asked; the bits of a round from normal messages."""
-        generator, model, n = np.random.default_rng(0), self.model, self.answering
-
-        def typical(compressor: Compressor, shape: Shape) -> float:
-            sample = generator.standard_normal((1, *shape)).astype(model.dtype)
-            return float(compressor.compress(sample, Draws(0, 0, np.zeros(1, dtype=np.int64)), 0).bits[0])
-
-        shapes, compressors = self.choices.method.reply_shapes(model), self.choices.compressors
-        up = n * sum(typical(compressors[name], shape) for name, shape in shapes.items())
+        model, n, compressors = self.model, self.answering, self.choices.compressors
+        shapes = self.choices.method.reply_shapes(model).items()
+        up = n * sum(typical_bits(compressors[name], shape, model.dtype) for name, shape in shapes)
         down: float = n * plain_bits(model.shape, model.dtype)
         count = self.problem.n_clients
         if self.choices.downlink is not None:
             # A client that takes part gets all differences since the last time, or everything if that is shorter.
-            down = min(down, count * typical(self.choices.downlink.compressor, model.shape))
+            down = min(down, count * typical_bits(self.choices.downlink.compressor, model.shape, model.dtype))
         rows = float(self.losses.sizes.sum()) / count
         return Circumstances(count, n, rows, up, down, self.options.aim, self.options.prefer)
 

@@ -11,6 +11,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.checkpoint import probe
 from fpdfp.engines.losses import OUTSIDE, LossFacts
+from fpdfp.engines.plausible import compare_facts
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.result import FeatureSubset
 from fpdfp.engines.traffic import Answers, digest
@@ -45,6 +46,7 @@ class RemoteLosses(Losses):
                         f"sites must have losses of the same kind: {what} is {getattr(fact, what)!r} at {name} and "
                         f"{getattr(first, what)!r} at {engine.names[0]}"
                     )
+        compare_facts(engine.names, facts)
         if not features:
             _compare_features(engine.names, [fact.features for fact in facts])
         self._facts, self.shape, self.dtype = first, first.shape, np.dtype(first.dtype)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +105,10 @@ class RemoteRun(Run):
     def traffic(self) -> Traffic:
         return self.meter.traffic.plus("upkeep", *self.collector.upkeep)
 
-    def choosing_threads(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def choosing_threads(self) -> Iterator[None]:
         """Choose nothing: sites compute, and choose for themselves."""
-        return contextlib.nullcontext()
+        yield
 
     def rehearse(self) -> None:
         """Do nothing: what sites do not need is not asked of them."""

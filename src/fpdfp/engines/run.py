@@ -29,6 +29,7 @@ from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws, OwnDraws, Purpose, choose_clients
 
 if TYPE_CHECKING:
+    from fpdfp._kernels.jit import Watch
     from fpdfp.engines.options import RunOptions
     from fpdfp.engines.prepare import Prepared
 
@@ -150,6 +151,8 @@ class Run:
         #: Whether the run does not go on from a checkpoint: what is asked when it begins is then counted.
         self.is_fresh = True
         self._pending: _Round | None = None
+        #: Told what rounds take, where threads were chosen.
+        self._watch: Watch | None = None
 
     @property
     def traffic(self) -> Traffic:
@@ -194,8 +197,11 @@ class Run:
 
     def advance(self) -> None:
         """Do one round; raise DivergenceError, and leave everything as it was, if it gives no numbers."""
+        before = self.seconds
         self._pending = self._round(self.round)
         self.commit()
+        if self._watch is not None:
+            self._watch.note(self.seconds - before)
 
     def commit(self) -> None:
         """Make a round that is done count; if Ctrl-C cut that short, doing it again makes it whole."""
@@ -214,16 +220,19 @@ class Run:
         self.meter.rounds = bits
         self._pending = None
 
-    def choosing_threads(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which kernels use one thread or all, by a trial of the next round."""
+    @contextlib.contextmanager
+    def choosing_threads(self) -> Iterator[None]:
+        """Within this, kernels use one thread or all, by a trial of the next round and by how long rounds take."""
         from fpdfp._kernels.jit import fastest
 
         losses, count = self.problem.losses, self.clients_per_round
         if losses.xp is not np:
-            return contextlib.nullcontext()
+            yield
+            return
         batch = getattr(self.method, "batch_size", None)
         rows = np.minimum(losses.sizes[:count], batch or np.inf).sum()
-        return fastest(self.rehearse, int(rows) * math.prod(losses.shape))
+        with fastest(self.rehearse, int(rows) * math.prod(losses.shape)) as self._watch:
+            yield
 
     def rehearse(self) -> None:
         """Do the next round and forget it."""

@@ -18,10 +18,10 @@ from fpdfp.engines.traffic import payload
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.linops import LinOp
+from fpdfp.linops.maps import Filter
 from fpdfp.methods.base import Algorithm, Method
 from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.coordinates import Filter
 from fpdfp.problem import Model
 
 

@@ -44,6 +44,8 @@ from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 
 log = logging.getLogger("fpdfp.engines")
+#: The method of runs with some of the features, which are often restricted again.
+RESTRICTED = "ShiftedPDFP"
 #: How runs end that have reached no bound, in a problem that may have no minimum.
 NOT_REACHED = ("finished", "stationary", "rounding")
 
@@ -84,8 +86,11 @@ def solve(
         How: one of :mod:`fpdfp.methods`. The default is :class:`fpdfp.ShiftedPDFP` with the preconditioner that is
         predicted to pay for itself: second moments for linear models, a diagonal or a low rank beyond 256 features, a
         Fourier transform for images. Some or all clients send something once for it, counted in
-        ``traffic["preconditioner"]``. ``print(result)`` shows the choice and its reason. Losses without Lipschitz
-        constants (Poisson, gamma) take :class:`fpdfp.ProximalNewton`, up to 1,000 coefficients.
+        ``traffic["preconditioner"]``. With ``tol`` and up to 256 features a Newton method runs instead where sizes
+        predict that it costs less in the sense of ``prefer``: :class:`fpdfp.NewtonPDFP` for least squares,
+        :class:`fpdfp.ProximalNewton` for up to about ten features if all clients take part. ``print(result)`` shows the
+        choice and its reason. Losses without Lipschitz constants (Poisson, gamma) take :class:`fpdfp.ProximalNewton`,
+        up to 1,000 coefficients.
     rounds
         How many communication rounds.
     clients_per_round
@@ -139,7 +144,7 @@ def solve(
         clients takes part in a round. The certificate is that of the problem with all features.
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
-        by default ``tol``, or 1e-6 where there is none; that of its checkpoint for a run that goes on. It is a hint: it
+        by default 1e-6, or ``tol`` where that is less; that of its checkpoint for a run that goes on. It is a hint: it
         stops nothing.
     prefer
         What an automatic preconditioner is to save. ``"rounds"``: the number of rounds; with at most 1,000 features all
@@ -193,16 +198,21 @@ def solve(
 
 def _name_separation(problem: Problem, result: Result, tol: float | None) -> Result:
     """Warn where a run to a tolerance had no minimum to reach, and name the features that separate outcomes."""
-    if tol is None or result.status not in NOT_REACHED or not isinstance(problem.losses, LinearModel):
+    if tol is None or not isinstance(problem.losses, LinearModel):
+        return result
+    # Newton's method is soon where nothing is left of the objective, and certifies that.
+    vanished = result.status == "converged" and result.objective <= problem.least_scale
+    if not (vanished or result.status in NOT_REACHED):
         return result
     meter = Meter(problem.losses)
     with meter.counting("end"):
         growing = find_growing(problem.metered(meter), result.x, result.v, result.objective, tol)
-    message = result.message
+    message, status = result.message, result.status
     if growing:
+        status = "stationary" if vanished else status
         message += f"; there is no minimum: {SeparationError(growing)}"
         warn(f"solve found no minimum: {SeparationError(growing)}", AccuracyWarning)
-    return dataclasses.replace(result, message=message, traffic=result.traffic + meter.traffic)
+    return dataclasses.replace(result, status=status, message=message, traffic=result.traffic + meter.traffic)
 
 
 def run(problem: Problem, method: Method | None, options: RunOptions, engine: RemoteEngine | None = None) -> Result:
@@ -256,6 +266,8 @@ class _Solve:
             # What was chosen by it is kept, whatever tol is now.
             options = dataclasses.replace(options, accuracy=float(saved.description["accuracy"]))
         self.problem, self.method, self.options, self.engine = problem, method, options, engine
+        #: The automatic method of the run that is resumed, or of one that was restricted to some features.
+        self.name = None if saved is None else saved.description.get("method name")
         #: The caller's problem, for a certificate that is read after the run.
         self.given = given
         if saved is None or source is None:
@@ -332,8 +344,9 @@ class _Solve:
         """Return a run with the present features, and keep its description for checkpoints."""
         problem, options, engine = self.problem, self.options, self.engine
         if self.features is not None:
+            self.name = RESTRICTED
             problem, start = problem.restrict(self.features.numbers), start[..., self.features.numbers]
-        prepared = prepare(problem, self.method, options)
+        prepared = prepare(problem, self.method, options, name=self.name)
         self.description = {} if options.file is None else self._describe(prepared)
         return Run(prepared, options, start) if engine is None else RemoteRun(engine, prepared, options, start)
 
@@ -348,11 +361,12 @@ class _Solve:
     def _write(self, run: Run) -> None:
         """Write a checkpoint."""
         assert self.options.file is not None
+        labels = {**self.description, **run.labels(), "method name": type(run.method).__name__}
         checkpoints.save(
             self.options.file,
             checkpoints.Checkpoint(
                 run.round, run.first_round, run.state._asdict(), run.memory_to_save(), run.kept,
-                (*run.work, *run.spent), run.traffic, run.seconds, run.history, {**self.description, **run.labels()},
+                (*run.work, *run.spent), run.traffic, run.seconds, run.history, labels,
                 self.features,
             ),
         )  # fmt: skip

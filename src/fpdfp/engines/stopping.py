@@ -114,10 +114,10 @@ class Stopping:
         except AbsentError as error:
             log.warning("round %d is not certified: %s", run.round, error)
         self.looked = run.round
-        self._note()
+        self.keep_schedule()
         return ending
 
-    def _note(self) -> None:
+    def keep_schedule(self) -> None:
         """Have checkpoints say when the looks are."""
         kept = {name: one for name, one in vars(self).items() if name in SCHEDULE}
         self.run.schedule = json.dumps([self.tol, kept, self.run.level])
@@ -128,7 +128,7 @@ class Stopping:
         if tol == self.tol:
             vars(self).update(saved)
             self.run.level = level
-        self._note()
+        self.keep_schedule()
 
     def describe(self, ending: Ending) -> str:
         """Return how the run ended as a text, for a checkpoint."""
@@ -208,9 +208,6 @@ class Stopping:
         x = clean_point(run, run.x, run.v)
         certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round)
         tracks = isinstance(run.algorithm, TracksObjective)
-        if certificate.gap is None and not tracks and self._is_stationary(certificate):
-            # A run that would end without a bound looks for one, whatever it takes.
-            certificate = run.problem.certificate(x, run.v, thorough=False)
         run.level, self.seen = certificate.objective, (certificate.objective, certificate.violation)
         if certificate.gap is not None:
             self._learn(certificate.gap / certificate.scale)
@@ -222,6 +219,10 @@ class Stopping:
             gap = certificate.relative_gap
             return None if gap is None else self._rests(certificate.objective, gap)
         ending = self._judge(certificate)
+        if ending is not None and certificate.gap is None and not tracks and run.problem.has_large_map:
+            # A run that would end without a bound looks for one, whatever it takes.
+            certificate = run.problem.certificate(x, run.v, thorough=False)
+            ending = self._judge(certificate)
         if ending is not None and ending.status == "converged" and certificate.gap is not None:
             certified = Certified(certificate.gap, certificate.objective, certificate.scale, x)
             return ending._replace(certified=certified, certificate=certificate)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
 
+from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets import Moments
-from fpdfp.errors import ArgumentError
+from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.estimators.formulas import Asking, Plan, plan
 from fpdfp.estimators.stepping import Scaled
 from fpdfp.federation.cohort import Cohort, LocalCohort
@@ -28,18 +31,39 @@ class ByFormula:
     #: The formula that was fitted, None for a matrix.
     formula_: str | None
 
+    #: The sites that have refused, with what each has said; empty unless the fit went on without them.
+    excluded_: Mapping[str, str] = types.MappingProxyType({})
+
     def _fit_formula(
-        self: Any, source: Any, formula: Any, groups: Any, missing: Any, levels: Any, *, weights: Any = None,
-        effects: bool = False,
-    ) -> Array:  # fmt: skip
+        self: Any, source: Any, formula: Any, groups: Any, missing: Any, levels: Any, on_refusal: Any, **options: Any
+    ) -> Array:
         """Fit a formula to a table, or to the sites of a cohort, and return the model, intercept last.
 
-        Both go the same way: sites answer questions, and sums are formed in the order of sites.
+        Both go the same way: sites answer questions, and sums are formed in the order of sites. Where some refuse, the
+        fit ends, or begins anew without them.
         """
+        _checks.choice("on_refusal", on_refusal, ("stop", "exclude"))
         if not isinstance(source, Cohort):
             source = LocalCohort(source, groups)
         elif groups is not None:
             raise ArgumentError("groups", "must be None for a federation, whose sites are known")
+        excluded: dict[str, str] = {}
+        while True:
+            try:
+                model: Array = self._fit_sites(source, formula, missing, levels, **options)
+                break
+            except RefusalError as error:
+                if on_refusal == "stop" or not error.sites or set(source.names) <= set(error.sites):
+                    raise
+                excluded |= error.sites
+                source = source.without(error.sites)
+        self.excluded_ = excluded
+        return model
+
+    def _fit_sites(
+        self: Any, source: Any, formula: Any, missing: Any, levels: Any, *, weights: Any = None, effects: bool = False
+    ) -> Array:
+        """Fit a formula to sites."""
         asking, classify = Asking(source), self._classifies()
         options: dict[str, Any] = {"missing": missing, "levels": levels, "intercept": self._codes_intercept()}
         options["weights"] = weights

@@ -62,13 +62,14 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
         self._take(x, columns, centre, scale)
 
     def _fit_classes(
-        self, X: Any, y: Any, groups: Any, sample_weight: Any, offset: Any, weights: Any, missing: Any, levels: Any
-    ) -> None:
+        self, X: Any, y: Any, groups: Any, sample_weight: Any, offset: Any, weights: Any, missing: Any, levels: Any,
+        on_refusal: Any,
+    ) -> None:  # fmt: skip
         self._check_parameters()
         effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed")) == "fixed"
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset)
-            self._fit_formula(X, y, groups, missing, levels, weights=weights, effects=effects)
+            self._fit_formula(X, y, groups, missing, levels, on_refusal, weights=weights, effects=effects)
             self._add_sections()
             return
         refuse_column(weights)

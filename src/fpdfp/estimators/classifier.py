@@ -207,6 +207,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         weights: str | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
+        on_refusal: Literal["stop", "exclude"] = "stop",
     ) -> FederatedLogisticRegression:
         """Fit the model to rows X with classes y; ``groups`` is the site of each row.
 
@@ -233,12 +234,15 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         levels
             With a formula: ``"shared"`` refuses a level that only one of several sites has, ``"any"`` accepts it, and
             lists by column say which levels there are, in order.
+        on_refusal
+            With a federation: ``"stop"`` raises an error with what all sites that refuse say; ``"exclude"`` fits
+            the model without these sites, which ``excluded_`` and the summary name.
         """
         self._check_parameters()
         check_class_weight(self.class_weight)
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset)
-            self._take_model(self._fit_formula(X, y, groups, missing, levels, weights=weights))
+            self._take_model(self._fit_formula(X, y, groups, missing, levels, on_refusal, weights=weights))
             self._add_sections()
             return self
         refuse_column(weights)

@@ -198,6 +198,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         weights: str | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
+        on_refusal: Literal["stop", "exclude"] = "stop",
     ) -> FederatedCoxRegression:
         """Fit the model to rows X with times y, or a formula y to a table or a federation X.
 
@@ -222,6 +223,9 @@ class FederatedCoxRegression(FederatedLinearModel):
             With a formula: the column that weighs rows, or an expression of columns.
         missing, levels
             With a formula: as in :meth:`FederatedLogisticRegression.fit`.
+        on_refusal
+            With a federation: ``"stop"`` raises an error with what all sites that refuse say; ``"exclude"`` fits
+            the model without these sites, which ``excluded_`` and the summary name.
         """
         self._check_parameters()
         _checks.choice("ties", self.ties, TIES)
@@ -235,7 +239,7 @@ class FederatedCoxRegression(FederatedLinearModel):
                 if value is not None:
                     instead = "weights='column'" if name == "sample_weight" else f"{name}(…) in the formula"
                     raise ArgumentError(name, f"must be None with a formula; give {instead}")
-            self._take_model(self._fit_formula(X, y, groups, missing, levels, weights=weights))
+            self._take_model(self._fit_formula(X, y, groups, missing, levels, on_refusal, weights=weights))
             self._add_sections()
             return self
         if weights is not None:

@@ -172,6 +172,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         periods: Any = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
+        on_refusal: Literal["stop", "exclude"] = "stop",
     ) -> FederatedGLM:
         """Fit the model to rows X with outcomes y, or a formula y to a table or a federation X.
 
@@ -196,6 +197,9 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             the hazards of periods.
         missing, levels
             With a formula: as in :meth:`FederatedLogisticRegression.fit`.
+        on_refusal
+            With a federation: ``"stop"`` raises an error with what all sites that refuse say; ``"exclude"`` fits
+            the model without these sites, which ``excluded_`` and the summary name.
         """
         self._check_parameters()
         self.family_ = self._given_family()
@@ -211,7 +215,9 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             raise ArgumentError("site_effects", f"must not be random with the penalty {self.penalty}")
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset, exposure=exposure)
-            self._take_model(self._fit_formula(X, y, groups, missing, levels, weights=weights, effects=effects))
+            self._take_model(
+                self._fit_formula(X, y, groups, missing, levels, on_refusal, weights=weights, effects=effects)
+            )
         else:
             refuse_column(weights)
             X, y = validate_data(

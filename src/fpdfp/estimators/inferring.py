@@ -262,7 +262,7 @@ class Inferring:
             rounds=self.n_iter_,
             bits_up=self.bits_up_,
             bits_down=self.bits_down_,
-            more=self._more(),
+            more=self._more() | {f"without {name}": why for name, why in self.excluded_.items()},
             **more,
         )
 

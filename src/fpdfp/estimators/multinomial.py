@@ -125,6 +125,7 @@ class FederatedMultinomialRegression(CategoryModel):
         weights: str | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
+        on_refusal: Literal["stop", "exclude"] = "stop",
     ) -> FederatedMultinomialRegression:
         """Fit the model to rows X with classes y, or a formula y to a table or a federation X.
 
@@ -141,8 +142,11 @@ class FederatedMultinomialRegression(CategoryModel):
             With a formula: the column that weighs rows, or an expression of columns.
         missing, levels
             With a formula: as in :meth:`FederatedLogisticRegression.fit`.
+        on_refusal
+            With a federation: ``"stop"`` raises an error with what all sites that refuse say; ``"exclude"`` fits
+            the model without these sites, which ``excluded_`` and the summary name.
         """
-        self._fit_classes(X, y, groups, sample_weight, offset, weights, missing, levels)
+        self._fit_classes(X, y, groups, sample_weight, offset, weights, missing, levels, on_refusal)
         return self
 
     def _arrange_classes(self, classes: list[Any]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -56,6 +56,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
         weights: str | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
+        on_refusal: Literal["stop", "exclude"] = "stop",
     ) -> FederatedLinearRegression:
         """Fit the model to rows X with targets y, or a formula y to a table or a federation X.
 
@@ -64,7 +65,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
         self._check_parameters()
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset)
-            self._take_model(self._fit_formula(X, y, groups, missing, levels, weights=weights))
+            self._take_model(self._fit_formula(X, y, groups, missing, levels, on_refusal, weights=weights))
             self._add_sections()
             return self
         refuse_column(weights)

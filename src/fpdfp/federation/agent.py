@@ -21,12 +21,14 @@ from fpdfp._numbers import one_thread
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
+from fpdfp.federation.anchors import EVERY, read_anchor
 from fpdfp.federation.asker import Asker
+from fpdfp.federation.audit import Audit
 from fpdfp.federation.connection import Stream, renew, take_certificate
 from fpdfp.federation.conversation import CONVERSATION, NUMBER, UNKNOWN, Receiver
 from fpdfp.federation.framing import Backoff, Inbox, LostError, Message, RefusedError, clock_difference
 from fpdfp.federation.identity import About, Identity
-from fpdfp.federation.replay import OlderError, ReplayGuard
+from fpdfp.federation.replay import FILE, OlderError, ReplayGuard
 from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
 
 #: Seconds between two looks at the certificate.
@@ -35,6 +37,10 @@ LOOK_AT_CERTIFICATE = 3600.0
 
 class Desk(Protocol):
     """Answers requests: what they ask is checked, computed and logged here."""
+
+    @property
+    def audit(self) -> Audit | None:
+        """The log of the site."""
 
     def answer(self, asked: dict[str, Any], asker: Asker) -> dict[str, Any]:
         """Return the reply to a request: ``reply``, ``refused``, ``error`` or ``needs_model``."""
@@ -63,7 +69,17 @@ class Agent:
         self._backoff = backoff or Backoff()
         self._ended = threading.Event()
         self._seen, self._heads = ReplayGuard(identity.folder), Receiver()
+        last = None if desk.audit is None else desk.audit.last
+        if last is not None and not self._seen.knows(last.run, last.asker):
+            self._seen.close()
+            raise RuntimeError(
+                f"{identity.folder / FILE} does not know the run {last.run} of {last.asker}, which is in the log: an "
+                "older file was put in its place, or it was removed; look into it, and move the log elsewhere if that "
+                "was on purpose"
+            )
         self._stream: Stream | None = None
+        #: When the last line of the log was sent last.
+        self._anchored = 0.0
         self.connected = threading.Event()
 
     def stop(self) -> None:
@@ -100,8 +116,17 @@ class Agent:
 
     def _attend(self) -> None:
         """Connect once, and answer until the connection ends."""
-        with Stream(self.identity.about, self.identity.credentials) as stream:
-            self._stream = stream
+        audit = self._desk.audit
+        anchor = None if audit is None else audit.anchor
+        with Stream(self.identity.about, self.identity.credentials, log=anchor) as stream:
+            self._stream, self._anchored = stream, -EVERY
+            remembered = read_anchor(stream.said.get("log"))
+            if audit is not None and remembered is not None and not audit.has(remembered):
+                raise RefusedError(
+                    f"the log of this site has no line {remembered.number} with the hash {remembered.hash}…, which the "
+                    "hub remembers: an older log or another was put in its place; look into it, and tell the "
+                    f"coordinator, who can accept it: fpdfp federation forget STUDY {self.identity.about.name}"
+                )
             if self._ended.is_set():
                 return
             self._backoff.succeed()
@@ -154,7 +179,11 @@ class Agent:
             return
         started = time.monotonic()
         reply = respond(message, self.identity.about, self._desk, self._seen, self._heads)
-        stream.send(Message("reply", {"id": number, "seconds": round(time.monotonic() - started, 4)}, reply))
+        said: dict[str, Any] = {"id": number, "seconds": round(time.monotonic() - started, 4)}
+        if self._desk.audit is not None and time.monotonic() - self._anchored > EVERY:
+            self._anchored = time.monotonic()
+            said["log"] = list(self._desk.audit.anchor)
+        stream.send(Message("reply", said, reply))
 
 
 def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard, heads: Receiver | None = None) -> bytes:
@@ -182,7 +211,7 @@ def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard, heads
             echo |= {"run": asked["run"], "sequence": asked["sequence"]}
         if asked.get("site") != about.name:
             raise MessageError(f"a request is for '{printable(asked.get('site'), 64)}', this is {about.name}")
-        seen.check(asked["run"], asked["sequence"])
+        seen.check(asked["run"], asked["sequence"], asker.name)
         return pack({**desk.answer(asked, asker), **echo})
     except MessageError as error:
         log.warning("a request is refused: %s", error)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fpdfp import _checks
 from fpdfp.cohorts.question import Question
+from fpdfp.engines.plausible import compare_answers
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.connection import Connection, Usage
@@ -140,6 +142,41 @@ class Federation:
             self._asking.sites = tuple(self._names)
         return list(self._names)
 
+    def without(self, sites: Collection[str]) -> Federation:
+        """Return the federation without some sites, over the same connection."""
+        made = copy.copy(self)
+        made._names = [name for name in self.names if name not in sites]
+        made._asking, made._engine = Asking(self._link), None
+        made._asking.sites = tuple(made._names)
+        return made
+
+    def propose(self, name: str | None = None, definition: str | None = None) -> Any:
+        """Propose a variable to all sites, and return a data frame with the state of each proposal at each site.
+
+        Comparisons, arithmetic between columns and knots of splines may be used only where a site has approved them:
+        ``federation.propose("elderly", "age >= 65")``, and then ``"died ~ elderly"`` once all say yes. Without a name
+        nothing is proposed.
+        """
+        import pandas
+
+        tree = {"kind": "propose", "name": name, "text": definition}
+        came = gather_answers(self._asking, secrets.token_hex(8), dict.fromkeys(self.names, tree), self._patience)
+        return pandas.DataFrame(came).rename_axis("variable")
+
+    def budget(self) -> Any:
+        """Return a data frame with what each site has spent of its budget, and what is left, in analyses.
+
+        An analysis is a model, a curve, a test, or a path or cross-validation; what belongs to one, such as standard
+        errors, a certificate or an evaluation, is free.
+        """
+        import pandas
+
+        trees = {name: {"kind": "budget"} for name in self.names}
+        came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
+        table = pandas.DataFrame(came).T.astype(int)
+        table["left"] = table["allowed"] - table["spent"]
+        return table.rename_axis("site")
+
     @property
     def engine(self) -> FederationEngine | None:
         """What carries requests of the losses that were asked for last; None before that."""
@@ -198,6 +235,7 @@ class Federation:
                 answers.append(read_answer(question, came[name]))
             except MessageError as error:
                 raise MessageError(f"the answer of {name} cannot be used: {error}") from None
+        compare_answers(self.names, answers)
         return answers
 
     def losses(self, spec: ModelSpec) -> Losses:

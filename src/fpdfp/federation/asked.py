@@ -1,34 +1,12 @@
-"""What a request is about: the columns that it names, and in words."""
+"""What a request is about, in words, for the log."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from fpdfp.cohorts.question import questions
-
-
-def columns_of(tree: Any) -> Iterator[str]:
-    """Yield the columns that a question or a model names, anywhere in its tree.
-
-    >>> list(columns_of({"terms": [{"column": "age"}, {"of": {"column": "pressure"}}]}))
-    ['age', 'pressure']
-    """
-    if isinstance(tree, dict):
-        yield from (tree[key] for key in ("column", "coded") if isinstance(tree.get(key), str))
-        if set(tree) == {"missing"} and isinstance(tree["missing"], str):  # where a column has no value
-            yield tree["missing"]
-        for key in ("filled", "strata"):
-            if isinstance(tree.get(key), list | tuple):
-                yield from (one for one in tree[key] if isinstance(one, str))
-        for one in tree.values():
-            yield from columns_of(one)
-    elif isinstance(tree, list | tuple):
-        for one in tree:
-            yield from columns_of(one)
-
 
 #: What is asked, in words, for the log.
 WORDS = {
@@ -41,6 +19,8 @@ WORDS = {
     "concordance": "sums for the concordance of risks and times",
     "evaluation": "how good the predictions of a model are",
     "calibration": "sums for the calibration of a model",
+    "propose": "a variable to be approved, or the states of such",
+    "budget": "what is left of the budget",
     "plan": "leave for a declared path or cross-validation",
     "facts": "sizes and constants",
     "gather": "what a preconditioner is made of",
@@ -104,3 +84,38 @@ def describe_many(name: str, asked: dict[str, Any]) -> str:
 def _counted(asked: dict[str, Any], name: str) -> str:
     count = asked.get(name, 0)
     return f"{count} {name}" if type(count) is int else f"no number of {name}"
+
+
+def write_design(given: dict[str, Any]) -> str:
+    """Write what is asked as a formula, from the trees that are evaluated and not from the names they are given.
+
+    >>> age = {"factors": [{"name": "x", "value": {"column": "age"}}]}
+    >>> write_design({"response": {"column": "died"}, "terms": [age]})
+    'died ~ age'
+    """
+    tree = given.get("spec", given)
+    tree = tree.get("design", tree) if isinstance(tree, dict) else {}
+    terms = [":".join(_write(one) for one in term.get("factors", ())) for term in tree.get("terms", ())]
+    more = [f"{name}({_write(tree[name])})" for name in ("offset", "weights", "cluster", "group") if tree.get(name)]
+    strata = [f"strata({', '.join(map(str, tree['strata']))})"] if tree.get("strata") else []
+    return f"{_write(tree.get('response'))} ~ {' + '.join([*terms, *more, *strata]) or '1'}"[:2000]
+
+
+def _write(node: Any) -> str:
+    """Write a node of a tree."""
+    if not isinstance(node, dict):
+        return str(node)
+    parts = {name: _write(one) for name, one in node.items() if one is not None}
+    if "value" in node:
+        return parts["value"]
+    for name in ("column", "number", "text", "coded"):
+        if name in node:
+            return parts[name]
+    sign = node.get("operator") or node.get("comparison") or node.get("logic")
+    if sign:
+        return f"({parts.get('left')} {sign} {parts.get('right')})"
+    if "function" in node:
+        return f"{node['function']}({parts.get('of')})"
+    if "leaves" in node:
+        return f"Surv({', '.join(parts[name] for name in ('enters', 'leaves', 'event') if name in parts)})"
+    return f"{node.get('spline', 'node')}({', '.join(parts.values())})"

@@ -3,7 +3,7 @@
 A changed, removed or inserted line breaks the chain, and :func:`verify` says where. A log that was cut off at its end
 is a valid chain: so the file ``audit.head`` beside it holds the number and the hash of the last line. Whoever may write
 the folder can write both anew. To notice that too, note the hash that :func:`verify` returns somewhere else now and
-then, and give it to the next ``verify``.
+then, and give it to the next ``verify``. The hub and analysts remember lines as well (:mod:`fpdfp.federation.anchors`).
 
 Every line is handed to the operating system before a reply leaves, so it survives the end of the process. It is forced
 to the disk with every refusal, hold and first request of a run, and otherwise once a second: a power cut takes the
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fpdfp.engines import files
+from fpdfp.federation.anchors import DIGITS, Anchor
 from fpdfp.federation.text import log, printable
 
 LOG, HEAD = "audit.jsonl", "audit.head"
@@ -149,6 +150,16 @@ class Audit:
         contents = (self.folder / LOG).read_bytes()
         if contents and not contents.endswith(b"\n"):
             self._file.truncate(contents.rfind(b"\n") + 1)
+
+    @property
+    def anchor(self) -> Anchor:
+        """What others remember of this log: the number and the hash of its last line."""
+        return Anchor(0, NOTHING[:DIGITS]) if self.last is None else Anchor(self.last.number, self.last.hash[:DIGITS])
+
+    def has(self, anchor: Anchor) -> bool:
+        """Whether a line that others remember is one of this log."""
+        hashes = (entry.hash for entry in entries(self.folder) if entry.number == anchor.number)
+        return anchor.number == 0 or any(one.startswith(anchor.hash) for one in hashes)
 
     def append(self, *, sync: bool = False, **fields: Any) -> Entry:
         """Write a line; with ``sync`` it is on the disk when this returns. Raise OSError where it cannot be written.

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import fpdfp
 from fpdfp.federation.text import LONGEST, printable, read_path
 
 if TYPE_CHECKING:
-    from fpdfp.federation.desk import Desk
     from fpdfp.federation.identity import Identity
+    from fpdfp.federation.request_guard import RequestGuard
 
 TEMPLATE = Path(__file__).parent / "template"
 
@@ -151,10 +150,10 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
     return enrol(invited, folder)
 
 
-def open_desk(identity: Identity, data: Path, policy: Path | None) -> Desk:
+def open_desk(identity: Identity, data: Path, policy: Path | None) -> RequestGuard:
     """Return what answers for a site: its table behind its policy, which is written where there is none."""
-    from fpdfp.federation.desk import Desk
     from fpdfp.federation.policy import Policy, template
+    from fpdfp.federation.request_guard import RequestGuard
     from fpdfp.federation.table import SiteTable
 
     if policy is None:
@@ -163,7 +162,7 @@ def open_desk(identity: Identity, data: Path, policy: Path | None) -> Desk:
             policy.write_text(template())
             say(f"{policy} is the policy: read it, and change what does not fit", err=True)
     rules = Policy.read(policy)
-    return Desk(identity.about.name, SiteTable.read(data, rules.columns), rules, identity.folder)
+    return RequestGuard(identity.about.name, SiteTable.read(data, rules.columns_of_the_table), rules, identity.folder)
 
 
 @app.command()
@@ -205,6 +204,21 @@ def remove(study: StudyFolder, name: Name) -> None:
 
         Study(study).remove(name)
     say(f"{name} was removed")
+
+
+@app.command()
+def forget(study: StudyFolder, name: Name) -> None:
+    """Accept that a site's log begins anew, or has lost lines: what the hub and analysts remember of it is forgotten.
+
+    Do so when the site has told you why, for example after a power cut or when an old copy of its folder was restored.
+
+    Example: fpdfp federation forget study north
+    """
+    with leaving():
+        from fpdfp.federation.study import Study
+
+        Study(study).registry.forget(name)
+    say(f"{name} may connect with the log that it has now")
 
 
 @app.command()
@@ -298,7 +312,7 @@ def release(place: Kept) -> None:
     """
     with leaving():
         from fpdfp.federation import outbox
-        from fpdfp.federation.desk import STOPPED
+        from fpdfp.federation.request_guard import STOPPED
 
         if (place / STOPPED).exists():
             (place / STOPPED).unlink()
@@ -330,6 +344,26 @@ def _waiting(place: Path) -> list[Path]:
     if not found:
         say("nothing waits")
     return found
+
+
+@app.command()
+def approve(
+    folder: SiteFolder,
+    name: Annotated[str | None, typer.Argument(help="The variable; without it all proposals are shown.")] = None,
+    answer: Annotated[str, typer.Argument(help="yes, no or later.")] = "yes",
+) -> None:
+    """Show the variables that analysts propose, with their counts, or answer one: yes, no or later.
+
+    Example: fpdfp federation approve north elderly yes
+    """
+    with leaving():
+        from fpdfp.federation.approvals import Approvals
+
+        approvals = Approvals(folder)
+        if name is not None:
+            approvals.answer(name, answer)
+        for one in approvals.read().values():
+            typer.echo(str(one))
 
 
 @app.command()
@@ -398,7 +432,7 @@ def write_service(kind: str, folder: Path, **values: object) -> list[Path]:
         if program is None
         else read_path("fpdfp", program),
         "FOLDER": read_path("folder", folder.resolve()),
-        "VERSION": fpdfp.__version__,
+        "PYTHON": f"{sys.version_info.major}.{sys.version_info.minor}",
         "HARDENING": (TEMPLATE / "hardening.in").read_text().rstrip(),
     }
     written = []

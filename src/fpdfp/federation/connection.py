@@ -24,8 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fpdfp.errors import AbsentError, MessageError
+from fpdfp.errors import AbsentError, MessageError, RefusalError
 from fpdfp.federation import keys
+from fpdfp.federation.anchors import Anchor, Anchors, read_anchor
 from fpdfp.federation.framing import (
     CLIENT_OPTIONS,
     LONGEST,
@@ -67,6 +68,8 @@ class Stream:
         The longest body that is taken.
     protocol
         The versions of the protocol that are spoken.
+    log
+        The last line of a site's log.
 
     Attributes
     ----------
@@ -77,7 +80,12 @@ class Stream:
     """
 
     def __init__(
-        self, about: About, credentials: Credentials, limit: int = LONGEST, protocol: tuple[int, int] = PROTOCOL
+        self,
+        about: About,
+        credentials: Credentials,
+        limit: int = LONGEST,
+        protocol: tuple[int, int] = PROTOCOL,
+        log: Anchor | None = None,
     ) -> None:
         import grpc
 
@@ -97,7 +105,7 @@ class Stream:
         )
         try:
             self._call = self._channel.stream_stream(METHOD)(self._outgoing())
-            self.send(hello(about.study, about.role, about.name, protocol))
+            self.send(hello(about.study, about.role, about.name, protocol, log))
             self._messages = self._incoming()
             # Somebody who takes the connection and says nothing is not waited for.
             alarm = threading.Timer(PATIENCE, self._call.cancel)
@@ -342,6 +350,7 @@ class Connection:
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.measured, self.usage = Measured(), Usage()
+        self._anchors, self._eras = Anchors(identity.folder), dict[str, str]()
         self._stream: Stream | None = None
         self._certificate = b""
         self._arrived: Inbox[Message | Exception] = Inbox()
@@ -350,6 +359,7 @@ class Connection:
 
     def close(self) -> None:
         """End the connection; the next exchange makes another."""
+        self._anchors.save(at_once=True)
         stream, self._stream = self._stream, None
         self._arrived.close()
         if stream is not None:
@@ -386,6 +396,7 @@ class Connection:
             finally:
                 self.usage.exchanges += 1
                 self.usage.waited += time.monotonic() - started
+                self._anchors.save()
         return found
 
     def status(self, timeout: float = 20.0) -> dict[str, Any]:
@@ -436,7 +447,20 @@ class Connection:
                     found[site] = MessageError(
                         f"it has {message.dropped} bytes, more than any that was asked for ({limit})"
                     )
+                wrong = self._check_log(message)
+                if wrong is not None:
+                    found[site] = RefusalError(wrong)
         return False
+
+    def _check_log(self, message: Message) -> str | None:
+        """Compare what the hub says of a site's log with what is remembered; return what is wrong with it."""
+        site, era = str(message.about.get("site")), printable(message.about.get("era"), 100)
+        if "log" not in message.about:
+            return None
+        if self._eras.setdefault(site, era) != era:
+            log.warning("the coordinator has accepted that the log of %s begins anew", site)
+        self._eras[site] = era
+        return self._anchors.check(site, read_anchor(message.about["log"]), era)
 
     def _next(self, until: float) -> Message | None:
         """Return the next message; None when the time is over. Raise LostError where the connection is lost."""

@@ -259,7 +259,8 @@ class FederationEngine(RemoteEngine):
 
 def refusal(refused: Mapping[str, Exception]) -> RefusalError:
     """Return the error that says which sites refuse, and why."""
-    return RefusalError("; ".join(f"{name} refuses: {why}" for name, why in refused.items()))
+    said = {name: str(why) for name, why in refused.items()}
+    return RefusalError("; ".join(f"{name} refuses: {why}" for name, why in said.items()), said)
 
 
 def gather_answers(asking: Asking, run: str, trees: Mapping[str, Tree], timeout: float) -> dict[str, Any]:

@@ -265,9 +265,12 @@ class Inbox(Generic[T]):
             self._changed.notify_all()
 
 
-def hello(study: str, role: str, name: str, protocol: tuple[int, int] = PROTOCOL) -> Message:
-    """Return the first message of a connection."""
-    about = {"study": study, "role": role, "name": name, "protocol": list(protocol)}
+def hello(
+    study: str, role: str, name: str, protocol: tuple[int, int] = PROTOCOL, log: tuple[int, str] | None = None
+) -> Message:
+    """Return the first message of a connection; ``log`` is a line of a site's log that its sender knows."""
+    about: dict[str, Any] = {"study": study, "role": role, "name": name, "protocol": list(protocol)}
+    about |= {} if log is None else {"log": list(log)}
     return Message("hello", {**about, "software": fpdfp.__version__, "time": time.time()})
 
 

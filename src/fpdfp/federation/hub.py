@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import fpdfp
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
+from fpdfp.federation.anchors import EVERY, Anchors, read_anchor
 from fpdfp.federation.framing import (
     LONGEST,
     LONGEST_HEAD,
@@ -138,6 +139,8 @@ class Peer:
     ended: str | None = None
     #: What a site was asked and has not answered.
     asked: dict[int, Open] = dataclasses.field(default_factory=dict)
+    #: When an analyst was told the last line of each site's log.
+    told: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def held(self) -> int:
@@ -195,6 +198,7 @@ class Hub:
         self._streams: collections.Counter[str] = collections.Counter()
         self._rates: collections.OrderedDict[str, tuple[Rate, Rate]] = collections.OrderedDict()
         self._sites: dict[str, Peer] = {}
+        self._anchors = Anchors(study.folder)
         self._peers: set[Peer] = set()
         self._numbers = itertools.count(1)
         self._server: grpc.aio.Server | None = None
@@ -230,6 +234,7 @@ class Hub:
         for peer in list(self._peers):
             peer.ended = peer.ended or "the hub ends"
             peer.cut.set()
+        self._anchors.save(at_once=True)
         if self._server is not None:
             await self._server.stop(0.2)
 
@@ -253,6 +258,7 @@ class Hub:
         while True:
             try:
                 self._drop_stalled()
+                self._anchors.save()
                 if self.study.registry.reread():
                     self._drop()
                 if time.monotonic() >= next_look:
@@ -317,6 +323,9 @@ class Hub:
             )
         if said.about.get("study") != self.study.name:
             raise RefusedError(f"this is the hub of the study {self.study.name}")
+        if not invited and member.role == "site":
+            # It is remembered when the site has seen what is remembered, and answers nevertheless.
+            _refuse_log(member, self._anchors.compare(member.name, read_anchor(said.about.get("log")), member.era))
         said_of_itself = {name: said.about.get(name) for name in ("software", "time")}
         return Peer(member, fingerprint, invited, said_of_itself, self.limits, decoder)
 
@@ -379,7 +388,8 @@ class Hub:
             for part in split(encode(Message("refused", {"why": str(error)}))):
                 await context.write(part)
             return
-        peer.send(hello(self.study.name, "hub", "hub", self._protocol))
+        known = self._anchors.of(peer.member.name, peer.member.era) if peer.member.role == "site" else None
+        peer.send(hello(self.study.name, "hub", "hub", self._protocol, known))
         decoder.limit = LONGEST_HEAD if peer.invited else min(LONGEST, self.limits.memory)
         self._arrive(peer)
         writer = asyncio.create_task(self._write(peer, context))
@@ -511,11 +521,24 @@ class Hub:
 
     def _reply(self, peer: Peer, message: Message) -> None:
         """Hand a site's reply on to whom it is for."""
+        if "log" in message.about:
+            member, said = peer.member, read_anchor(message.about["log"])
+            _refuse_log(member, self._anchors.check(member.name, said, member.era))
         number = message.about.get("id")
         one = peer.asked.pop(number, None) if type(number) is int else None
         if one is not None:
             about = {"id": one.number, "site": peer.member.name, "seconds": message.about.get("seconds")}
+            about |= self._tell_log(peer, one.asker)
             one.asker.send(Message("reply", about, message.body))
+
+    def _tell_log(self, site: Peer, asker: Peer) -> dict[str, Any]:
+        """Return the last line of a site's log that is known, where an analyst was not told just now."""
+        name, now = site.member.name, time.monotonic()
+        known = self._anchors.of(name, site.member.era)
+        if known is None or now - asker.told.get(name, -EVERY) < EVERY:
+            return {}
+        asker.told[name] = now
+        return {"log": list(known), "era": site.member.era}
 
     def _status(self, peer: Peer, message: Message) -> None:
         """Say who is there."""
@@ -559,6 +582,15 @@ def cost(message: Message) -> int:
     """Return how many messages one counts for."""
     to = message.about.get("to")
     return STATUS if message.kind == "status" else max(1, len(to)) if isinstance(to, list) else 1
+
+
+def _refuse_log(member: Member, wrong: str | None) -> None:
+    """Refuse a site with whose log something is wrong."""
+    if wrong is not None:
+        raise RefusedError(
+            f"{member.name} cannot take part: {wrong}; if it has told you why, fpdfp federation forget STUDY "
+            f"{member.name} accepts that"
+        )
 
 
 def _request(message: Message) -> bytes:

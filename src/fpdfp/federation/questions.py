@@ -19,6 +19,7 @@ from fpdfp.cohorts.question import Question, question, questions, reveals
 from fpdfp.cohorts.validation import validate
 from fpdfp.datasets import Moments
 from fpdfp.engines.parcel import pack
+from fpdfp.engines.plausible import check_answer
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival
@@ -27,8 +28,9 @@ from fpdfp.scores.site import SiteScores
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts
 from fpdfp.survival.periods import name_periods
 
-#: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates.
-Kind = Literal["number", "integer", "truth", "category", "empty", "other"]
+#: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates, and ``"hidden"``
+#: is what a site's policy does not allow to use.
+Kind = Literal["number", "integer", "truth", "category", "empty", "other", "hidden"]
 #: At so many points predictions are evaluated in one question.
 MOST_POINTS = 100
 Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "Ordinal", "Cox"]
@@ -543,6 +545,7 @@ def read_answer(question: Question, tree: Any) -> Any:
     except ArgumentError as error:
         raise MessageError(f"an answer: {error}") from None
     question.check(made)
+    check_answer(made)
     return made
 
 

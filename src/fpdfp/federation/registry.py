@@ -45,6 +45,8 @@ class Member:
         before that.
     removed
         When it was removed; empty for one that was not.
+    accepted
+        How often the coordinator has accepted that the site's log begins anew.
     """
 
     name: str
@@ -55,6 +57,12 @@ class Member:
     used_by: str = ""
     signed: int = 0
     removed: str = ""
+    accepted: int = 0
+
+    @property
+    def era(self) -> str:
+        """What tells a log of the site from one that began after a new invitation, or was accepted in its place."""
+        return f"{self.used_by[:16]}-{self.accepted}"
 
     @property
     def state(self) -> str:
@@ -185,6 +193,12 @@ class Registry:
             with self._changing() as members:
                 kept = {fingerprint: members[name].certificates[fingerprint]}
                 members[name] = dataclasses.replace(members[name], certificates=kept)
+
+    def forget(self, name: str) -> None:
+        """Accept that a site's log begins anew: what was remembered of it does not count any longer."""
+        self.named(name)
+        with self._changing() as members:
+            members[name] = dataclasses.replace(members[name], accepted=members[name].accepted + 1)
 
     def remove(self, name: str) -> None:
         """Remove a member: his certificates and his invitation are refused from now on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import hashlib
 import struct
+import time
 from pathlib import Path
 
 from fpdfp.engines import files
@@ -17,6 +18,9 @@ FILE = "seen.fpdfp"
 RUNS = 1000
 #: A line of the file: a run by its digest, and the number of a request. Longer files are written anew.
 LINE, LINES = struct.Struct("<16sq"), 16 * RUNS
+#: How far the number of a request, which is a time in nanoseconds, may be ahead of this machine's clock: a week.
+DAY = 24 * 3600 * 10**9
+AHEAD = 7 * DAY
 
 
 class OlderError(MessageError):
@@ -55,15 +59,28 @@ class ReplayGuard:
             self._keep(*LINE.unpack(line))
             self._lines += 1
 
-    def check(self, run: str, sequence: int) -> None:
-        """Refuse a request that is older than one of its run, and take note of it."""
+    def knows(self, run: str, asker: str) -> bool:
+        """Whether a run is one of those whose last request is known."""
+        return _digest(run, asker) in self._runs
+
+    def check(self, run: str, sequence: int, asker: str = "") -> None:
+        """Refuse a request that is older than one of its run, and take note of it.
+
+        Runs are told apart by who asks as well: nobody can use up the numbers of another one's run.
+        """
         try:
             read_name("the name of a run", run)
         except ValueError as error:
             raise MessageError(str(error)) from None
         if not 0 <= sequence < 1 << 63:
             raise MessageError("the number of a request must have at most 63 bits, and no sign")
-        name = hashlib.sha256(run.encode(errors="replace")).digest()[:16]
+        if sequence > time.time_ns() + AHEAD:
+            days = (sequence - time.time_ns()) / DAY
+            raise MessageError(
+                f"the number of a request is the time at which it is sent, and this one is {days:.0f} days ahead of "
+                "this site's clock: set the clock, or the number would block the run"
+            )
+        name = _digest(run, asker)
         seen = self._runs.get(name, -1)
         if sequence < seen:
             raise OlderError(sequence, seen)
@@ -94,4 +111,10 @@ class ReplayGuard:
             files.write_whole(self._slots.path, *lines, flush=True, private=True)
             self._lines = len(lines)
         self._slots.write(self._lines, LINE.pack(name, sequence))
+        if name not in self._runs:
+            self._slots.sync()  # as its first line in the log is
         self._lines += 1
+
+
+def _digest(run: str, asker: str) -> bytes:
+    return hashlib.sha256(f"{asker} {run}".encode()).digest()[:16]

@@ -155,6 +155,13 @@ class Schemas:
                     f"the column {name!r} is missing at {site}{nearest(name, columns)}; add or rename it there, or "
                     "leave it out of the formula",
                 )
+        hidden = [site for site, one in found.items() if one.kind == "hidden"]
+        if hidden:
+            raise ArgumentError(
+                "formula:",
+                f"the policy of {', '.join(hidden)} does not allow the column {name!r} (columns and never in its "
+                "policy.toml); use another one, or ask for it",
+            )
         other = [site for site, one in found.items() if one.kind == "other"]
         if other:
             raise ArgumentError(

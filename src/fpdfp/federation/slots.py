@@ -41,6 +41,11 @@ class Slots:
         if os.pwrite(self._file, content, place * self.length) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    def sync(self) -> None:
+        """Force what was written to the disk."""
+        if self._file >= 0:
+            os.fsync(self._file)
+
     def close(self) -> None:
         """Close the file; the next write opens it again."""
         if self._file >= 0:

@@ -29,8 +29,8 @@ from fpdfp.federation.times import (
 )
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import Values, codes, evaluate, level_of
-from fpdfp.formula.parsing import nearest
-from fpdfp.formula.tree import Coded, Expression, Level, Survival
+from fpdfp.formula.parsing import nearest, parse_variable
+from fpdfp.formula.tree import Coded, Expression, Level, Spline, Survival
 from fpdfp.formula.tree import Column as ColumnNode
 from fpdfp.inference import Information
 from fpdfp.losses import Losses
@@ -130,6 +130,23 @@ class SiteTable:
         if found.kind == "other":
             raise ArgumentError(f"the column {column!r}", "holds neither numbers nor texts, so it cannot be in a model")
         return Values(found.numbers, found.missing, found.levels)
+
+    def with_variables(self, variables: Mapping[str, str]) -> SiteTable:
+        """Return the table with columns that are defined by expressions of others, as ``{"old": "age >= 65"}``.
+
+        Splines have several columns: they are terms of formulas, and no columns of a table.
+        """
+        made = dict(self.columns)
+        for name, text in variables.items():
+            node = parse_variable(text)
+            if name in made:
+                raise ArgumentError("variables", f"must have names that no column has, got {name!r}")
+            if not isinstance(node, Spline):
+                values = evaluate(node, self, {})
+                missing = ~np.isfinite(values)
+                whole = (values[~missing] == np.rint(values[~missing])).all()
+                made[name] = Column("integer" if whole else "number", np.where(missing, 0.0, values), missing)
+        return SiteTable(made, self.rows)
 
     def take(self, rows: Array, columns: Sequence[str] | None = None) -> SiteTable:
         """Return some rows, of some columns or all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import difflib
 import itertools
 import math
@@ -126,6 +127,23 @@ def parse_weights(text: str) -> Expression:
     return _Reader(text).read_plain()
 
 
+def parse_variable(text: str) -> Expression | Spline:
+    """Return the tree of a variable that a site defines: an expression of columns, or a spline without its name.
+
+    >>> parse_variable("age >= 65")
+    Comparison(comparison='>=', left=Column(column='age'), right=Number(number=65.0))
+    """
+    if not isinstance(text, str):
+        raise ArgumentTypeError("variable", f"must be a text such as 'age >= 65', got {type(text).__name__}")
+    reader = _Reader(text)
+    factor = reader.read()
+    if isinstance(factor, Spline):
+        return dataclasses.replace(factor, name="")
+    if isinstance(factor, Categorical):
+        raise reader.refuse("categories need no definition: there is a C(…)")
+    return reader.without_standard(factor.value)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint at the known name that is nearest, or nothing."""
     found = difflib.get_close_matches(name, list(known), 1)
@@ -229,14 +247,14 @@ class _Reader:
 
     def read_offset(self) -> Expression:
         """Return what is inside of ``offset(…)``."""
-        return self._without_standard(self._expression(self._one(self._call_of("offset")), 0))
+        return self.without_standard(self._expression(self._one(self._call_of("offset")), 0))
 
     def read_survival(self) -> Survival:
         """Return what ``Surv(…)`` says."""
         node = self._call_of("Surv")
         if node.keywords or len(node.args) not in (2, 3) or any(isinstance(one, ast.Starred) for one in node.args):
             raise self.refuse("Surv takes (time, event) or (start, stop, event)")
-        *enters, leaves, event = (self._without_standard(self._expression(one, 1)) for one in node.args)
+        *enters, leaves, event = (self.without_standard(self._expression(one, 1)) for one in node.args)
         return Survival(leaves, event, *enters)
 
     def read_columns(self, function: str) -> list[str]:
@@ -249,9 +267,9 @@ class _Reader:
 
     def read_plain(self) -> Expression:
         """Return an expression."""
-        return self._without_standard(self._expression(self._parse(), 0))
+        return self.without_standard(self._expression(self._parse(), 0))
 
-    def _without_standard(self, found: Expression) -> Expression:
+    def without_standard(self, found: Expression) -> Expression:
         def refuse(node: Any) -> Any:
             if isinstance(node, Standard):
                 raise self.refuse("center(…) and scale(…) are for terms only; they are not known")

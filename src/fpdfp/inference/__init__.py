@@ -5,8 +5,7 @@ from fpdfp.inference.covariances import covariance
 from fpdfp.inference.debiased import Split, approximate_inverse, debias, selected, split_sites
 from fpdfp.inference.differences import homogeneity_test, site_tables
 from fpdfp.inference.forest import forest_plot, forest_svg
-from fpdfp.inference.heterogeneities import HeterogeneityTable
-from fpdfp.inference.heterogeneity import Heterogeneity, Pooled
+from fpdfp.inference.heterogeneity import Heterogeneity, HeterogeneityTable, Pooled
 from fpdfp.inference.histograms import (
     ResidualHistogram,
     ScoreHistogram,

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fpdfp import _checks
+from fpdfp._plotting import BLUE, DARK, GREY, new_axes, save
 from fpdfp.errors import ArgumentTypeError
 from fpdfp.inference.heterogeneity import Heterogeneity
-
-BLUE, DARK = "#0072B2", "#1B3A4B"
 
 
 def forest_plot(found: Heterogeneity, path: str | os.PathLike[str] | None = None) -> Any:
@@ -43,19 +42,17 @@ def forest_plot(found: Heterogeneity, path: str | os.PathLike[str] | None = None
         Row(name, estimate, lower, upper, None if math.isnan(weight) else 20.0 + 180.0 * weight)
         for name, estimate, lower, upper, weight in found._rows()
     ]
-    figure, axes = draw_forest(rows)
+    axes = draw_forest(rows)
     if found.exponentiate:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.axvline(1.0 if found.exponentiate else 0.0, color="#808080", linewidth=0.8)
+    axes.axvline(1.0 if found.exponentiate else 0.0, color=GREY, linewidth=0.8)
     axes.axhline(len(found.sites) - 0.5, color="#C0C0C0", linewidth=0.6)
     axes.set_xlabel(f"exp({found.name})" if found.exponentiate else found.name)
     axes.set_title(found.words(), fontsize="small", loc="left")
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return save(axes.figure, path)
 
 
 class Row(NamedTuple):
@@ -68,12 +65,9 @@ class Row(NamedTuple):
     size: float | None
 
 
-def draw_forest(rows: Sequence[Row]) -> tuple[Any, Any]:
-    """Return a figure and its axes, with names on the left and numbers on the right."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 1.4 + 0.32 * len(rows)), layout="constrained")
-    axes = figure.add_subplot()
+def draw_forest(rows: Sequence[Row]) -> Any:
+    """Return axes with names on the left and numbers on the right."""
+    axes = new_axes(7.0, 1.4 + 0.32 * len(rows), hidden=["top", "right", "left"])
     for place, (_, estimate, lower, upper, size) in enumerate(rows):
         if size is None:
             axes.fill([lower, estimate, upper, estimate], [place, place - 0.25, place, place + 0.25], color=DARK)
@@ -83,12 +77,11 @@ def draw_forest(rows: Sequence[Row]) -> tuple[Any, Any]:
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
     right = axes.secondary_yaxis("right")
     right.set_yticks(range(len(rows)), [f"{row.estimate:.3g} ({row.lower:.3g} to {row.upper:.3g})" for row in rows])
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
-    return figure, axes
+    return axes
 
 
 def forest_svg(found: Heterogeneity) -> str:

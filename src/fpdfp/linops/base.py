@@ -107,7 +107,8 @@ DENSE = 1000
 VERIFIED, VERIFIED_STEPS, SLACKS = 400, 40, (0.001, 0.02)
 #: The longest side for LAPACK of a matrix of which less than a part is there.
 SPARSE_SIDE, EMPTY = 200, 0.1
-FAILURE = 1e-12
+#: The chance that a bound does not hold; and that one for steps does not, which may be up to twice as large.
+FAILURE, LIKELY = 1e-12, 1e-6
 #: Lanczos takes as many steps as fit into this many operations, within these limits.
 BUDGET = 10**10
 MIN_STEPS, MAX_STEPS = 40, 200
@@ -195,7 +196,7 @@ def _verified_bound(gram: Array) -> float:
     """Return c for which cI − G has a Cholesky factor, at most a fiftieth above the largest eigenvalue of G."""
     from scipy.linalg.lapack import dpotrf
 
-    theta, _ = _lanczos(lambda u: gram @ u, (len(gram),), VERIFIED_STEPS, random_start((len(gram),)))
+    theta = _largest_ritz(*_lanczos(lambda u: gram @ u, (len(gram),), VERIFIED_STEPS, random_start((len(gram),))))
     for slack in SLACKS:
         bound = theta * (1.0 + slack)
         shifted = -gram
@@ -237,21 +238,26 @@ def positive_norm_bound(gram: Callable[[Array], Array], start: Array, steps: int
 
 def random_start(shape: Shape, xp: Any = np) -> Array:
     """Return a random unit vector, always the same one, in memory or on the GPU."""
-    vector = xp.asarray(np.random.default_rng(20240229).standard_normal(int(np.prod(shape))))
+    vector: Array = xp.asarray(np.random.default_rng(20240229).standard_normal(int(np.prod(shape))))
     vector /= np.linalg.norm(vector)
     return vector
 
 
 def largest_eigenvalue_bound(
-    gram: Callable[[Array], Array], shape: Shape, steps: int, start: Array | None = None
+    gram: Callable[[Array], Array], shape: Shape, steps: int, start: Array | None = None, near: float | None = None
 ) -> float:
     """Bound the largest eigenvalue of a Gram operator, by Lanczos with full reorthogonalisation.
 
     ``start`` is :func:`random_start` for the shape, where that is at hand; the operator works on arrays of its kind.
+    With ``near`` the steps end when so many times the largest Ritz value is a bound, but for the chance LIKELY.
     """
     dimension = int(np.prod(shape))
     steps = min(dimension, steps, max(MIN_STEPS, MEMORY // dimension))
-    theta, taken = _lanczos(gram, shape, steps, random_start(shape) if start is None else start)
+    start = random_start(shape) if start is None else start
+    diagonal, off = _lanczos(gram, shape, steps, start, near)
+    theta, taken = _largest_ritz(diagonal, off), len(diagonal)
+    if near is not None and _excludes(diagonal, off, near * theta, dimension):
+        return near * theta
     if taken < steps or taken == dimension:
         # The Krylov space is exhausted: a random start has a part in every eigenspace, so θ is exact up to the
         # rounding of the operator, which may compute in float32.
@@ -260,15 +266,18 @@ def largest_eigenvalue_bound(
     return theta / (1.0 - epsilon)
 
 
-def _lanczos(gram: Callable[[Array], Array], shape: Shape, steps: int, vector: Array) -> tuple[float, int]:
-    """Return the largest Ritz value and the number of steps taken."""
+def _lanczos(
+    gram: Callable[[Array], Array], shape: Shape, steps: int, vector: Array, near: float | None = None
+) -> tuple[list[float], list[float]]:
+    """Return the diagonal of the tridiagonal matrix, and the entries beside it."""
     xp = namespace(vector)
     basis = xp.empty((steps, vector.size))
     diagonal: list[float] = []
     off: list[float] = []
     for k in range(steps):
         basis[k] = vector
-        image: Array = xp.asarray(gram(vector.reshape(shape)), dtype=np.float64).ravel()
+        # A copy: it is changed, and may be the vector itself.
+        image: Array = xp.array(gram(vector.reshape(shape)), dtype=np.float64).ravel()
         along = vector @ image
         known = basis[: k + 1]
         for _ in range(2):  # twice is enough (Kahan and Parlett)
@@ -280,9 +289,30 @@ def _lanczos(gram: Callable[[Array], Array], shape: Shape, steps: int, vector: A
         diagonal.append(float(along))
         if length <= 1e-13 * max(abs(value) for value in diagonal) or k + 1 == steps:
             break
+        if near is not None and _excludes(diagonal, off, near * _largest_ritz(diagonal, off), vector.size):
+            break
         off.append(length)
         vector = image / length
+    return diagonal, off
+
+
+def _largest_ritz(diagonal: list[float], off: list[float]) -> float:
+    """Return the largest eigenvalue of a tridiagonal matrix, 0 for a negative one."""
     from scipy.linalg import eigvalsh_tridiagonal
 
     ritz = eigvalsh_tridiagonal(np.array(diagonal), np.array(off)) if off else np.array(diagonal)
-    return max(float(ritz[-1]), 0.0), len(diagonal)
+    return max(float(ritz[-1]), 0.0)
+
+
+def _excludes(diagonal: list[float], off: list[float], bound: float, dimension: int) -> bool:
+    """Whether a number above the largest Ritz value bounds all eigenvalues, but for the chance LIKELY.
+
+    The steps find polynomials φ_j of which φ_j(G)b, with b the start, are orthonormal. A unit eigenvector u with
+    eigenvalue λ thus has Σφ_j(λ)² ≤ 1/(u·b)². The sum grows beyond the largest Ritz value, and |u·b| is below
+    LIKELY √(π/2d) with no more than that chance.
+    """
+    last, current, total = 0.0, 1.0, 1.0
+    for j in range(len(off)):
+        last, current = current, ((bound - diagonal[j]) * current - (off[j - 1] * last if j else 0.0)) / off[j]
+        total += current * current
+    return total * LIKELY**2 * math.pi / 2.0 >= dimension

@@ -371,8 +371,13 @@ class VStack(LinOp):
 
     @property
     def periodic(self) -> Array | None:
-        parts = [part.periodic for part in self.parts]
-        return None if any(part is None for part in parts) else sum(part for part in parts if part is not None)
+        total: Array = np.zeros(())
+        for part in self.parts:
+            gains = part.periodic
+            if gains is None:
+                return None
+            total = total + gains
+        return total
 
     def _squared_norm(self) -> float:
         total = sum(part.squared_norm for part in self.parts)
@@ -492,7 +497,7 @@ class Compose(LinOp):
     def _squared_norm(self) -> float:
         if self.outer.is_identity:
             return self.inner.squared_norm
-        outer = self.outer.periodic
+        outer = self.outer.periodic if isinstance(self.inner, Filter) else None
         if isinstance(self.inner, Filter) and outer is not None:
             # ‖BSx‖ ≤ ‖CSx‖ for a convolution C, and CS multiplies frequencies.
             return float((outer * self.inner.periodic).max()) * (1.0 + ROUNDING)

@@ -24,6 +24,9 @@ from fpdfp.rng import Draws, Purpose
 DENSE_HESSIAN = 2000
 #: The same for the second moments of one client at a time.
 DENSE_MOMENTS = 4000
+#: Up to this many columns a client's matrix is formed in the coordinates of a factor. Power steps take 120 n d
+#: operations with n rows, forming it takes 2 n d².
+FORMED = 256
 #: Matrices up to this size go through LAPACK; of larger ones so many power steps tell the largest eigenvalue.
 POWER, STEPS = 64, 30
 #: Numbers in the partial sums of a weighted Gram matrix, of which there are at most eight.
@@ -373,7 +376,9 @@ class LinearModel(Losses):
             u /= np.linalg.norm(u)
             for _ in range(STEPS):
                 x = factor.apply(u)
-                u = factor.adjoint(share * (X.T @ (X @ x)) + self._ridge * x)
+                # In the type of the rows: a product with another type copies them all.
+                slope = X.T @ (X @ x.astype(X.dtype))
+                u = factor.adjoint(share * slope + self._ridge * x)
                 value = float(np.linalg.norm(u))
                 u /= max(value, 1e-300)
             largest[client] = 1.1 * value
@@ -395,7 +400,7 @@ class LinearModel(Losses):
     def _columns(self, factor: LinOp) -> Array | None:
         """The rows of Sᵀ, S what the factor does to each row of x; None where that is too large, or not one matrix."""
         one = getattr(factor, "one", factor)
-        if self.n_features > DENSE_HESSIAN or one.in_shape != (self.n_features,):
+        if self.n_features > FORMED or one.in_shape != (self.n_features,):
             return None
         return one.apply(np.eye(self.n_features))
 

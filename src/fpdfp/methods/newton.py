@@ -19,12 +19,11 @@ from fpdfp.precondition.agreement import Agreement, Clients
 from fpdfp.precondition.base import full, lower
 from fpdfp.precondition.exchange import as_sent, whitening_of
 from fpdfp.problem import LocalLosses, Model
+from fpdfp.quadratic.blocks import blocks_of
 from fpdfp.quadratic.solve import minimise, needs_inner
-from fpdfp.quadratic.statement import Distance, InnerSolve, Work
+from fpdfp.quadratic.statement import Distance, InnerSolve, Quadratic, Work
 from fpdfp.rng import Draws
 
-#: How near to the minimum of its model the server goes, relative to the progress of the round.
-TOLERANCE = 1e-2
 #: Eigenvalues of the learned Hessian, relative to the bound it began with, are raised to this while it still changes as
 #: much, and to the least always.
 FLOOR, LEAST = 0.05, 1e-9
@@ -116,6 +115,8 @@ class NewtonPDFP(Method):
         The most dual steps that the server takes in a round.
     hessian_step
         α; by default 1 for biased compressors, and for unbiased ones what :func:`fpdfp.steps.shift_step` gives.
+    inner_tol
+        How near to the minimum of its model the server goes, relative to the progress of the round.
 
     References
     ----------
@@ -151,6 +152,7 @@ class NewtonPDFP(Method):
 
     dual_steps: int = 1000
     hessian_step: float | None = None
+    inner_tol: float = 1e-2
     step: steps.Step = dataclasses.field(default=1.0, repr=False, kw_only=True)
 
     def agree(self, clients: Clients) -> NewtonAgreement:
@@ -305,13 +307,22 @@ class NewtonAlgorithm(ServerSolves, Remembering):
         return NewtonState(u, v, hessian, linear, np.array([extra, smoothed, least]), state.work + work.steps)
 
     def minimise(self, hessian: Array, linear: Array, state: NewtonState) -> tuple[Array, Array, Work]:
-        """Return the minimum of ½uᵀHu + ⟨q, u⟩ + g(BSu), its dual, and what it took."""
+        """Return the minimum of ½uᵀHu + ⟨q, u⟩ + g(BSu), its dual, and what it took.
+
+        Norms of blocks of x are minimised exactly in x: other coordinates leave an error of 1e-8 in x.
+        """
+        if self.model.linop.is_identity and blocks_of(self.model.penalty, len(linear)) is not None:
+            root = self.whitening.coordinates(np.eye(len(linear)))  # u = rootᵀ x
+            matrix = root @ hessian @ root.T
+            q = Quadratic.of((matrix + matrix.T) / 2.0, root @ linear, self.factor.apply(state.u))
+            found = minimise(self.model, q, state.v[0])
+            return self.whitening.coordinates(found.u), found.v[None], found.work
         inner_coordinates = Whitening(hessian)
         S, R = self.factor, inner_coordinates.factor
         space = self.model._replace(linop=Compose(self.model.linop, Compose(S, R)))
         # In coordinates u = R w with H = I the model is ½‖w + Rᵀq‖².
         y = -R.adjoint(linear)
-        inner = InnerSolve(TOLERANCE, self.method.dual_steps) if needs_inner(space) else None
+        inner = InnerSolve(self.method.inner_tol, self.method.dual_steps) if needs_inner(space) else None
         origin = inner_coordinates.coordinates(state.u)
         (w,), v, work = minimise(space, Distance(y[None], 1.0), state.v, inner, origin=origin[None])
         return R.apply(w), v, work

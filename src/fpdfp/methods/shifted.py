@@ -41,9 +41,9 @@ class Momentum(NamedTuple):
     theta: float
     largest: float
 
-    def halve(self) -> Momentum:
-        """Restart, and halve the largest momentum for good."""
-        return Momentum(1.0, self.largest / 2.0)
+    def restart(self) -> Momentum:
+        """Begin anew."""
+        return Momentum(1.0, self.largest)
 
     def advance(self, moved: Array, step: Array) -> tuple[float, Momentum]:
         """Return β for z⁺ = x + β·step after a round that went from z to x = z − moved, with step = x − x_before."""
@@ -169,8 +169,8 @@ class ShiftedPDFP(PreconditionedMethod):
 
     The momentum β_k is that of FISTA, restarted where it points uphill. An automatic γ grows, up to eight times, where
     the estimated gradients of successive rounds show less curvature than L. When ‖z_k − x_k+1‖/γ, smoothed over rounds,
-    has grown to eight times its least since the shifts were first learned, the largest momentum and γ are halved for
-    good.
+    has grown to eight times its least since the shifts were first learned, γ is halved for good and the momentum is
+    restarted.
 
     What is proved: without momentum, for γ ≤ 1/(L_max(1 + 6ζ + 6ω/n)), ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), an
     unbiased Q with E‖Q(x) − x‖² ≤ ω‖x‖², f_i convex and f strongly convex, linear convergence if BBᵀ is positive
@@ -379,7 +379,7 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
         x, v, work = self.prox.apply(state.z - gamma * estimate, gamma, state.v, state.z, budget.most)
         moved, change = state.z - x, x - state.x
         alarm, control = control.watch(moved, gamma, learned=k >= self.warm_up)
-        beta, momentum = (momentum.halve() if alarm else momentum).advance(moved, change)
+        beta, momentum = (momentum.restart() if alarm else momentum).advance(moved, change)
         z = x + beta * change
         return ShiftedState(
             x, z, v, shift, state.z, estimate, np.array(momentum), np.array(control),

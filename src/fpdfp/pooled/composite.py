@@ -73,7 +73,7 @@ class Composite:
         fit = self.fit
         # What steps by rows start from may be rounded as they are.
         lean = self.models.prox is not None and self.by_rows > 0 and not x.any()
-        point, best = fit.at_zero() if lean else fit.at(x), None
+        point, best = fit.at(x), None
         goal, promised, least = self.tol, np.inf, np.inf
         taken = stalled = 0
         while True:

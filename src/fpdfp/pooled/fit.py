@@ -238,11 +238,14 @@ class Fit:
 
     def at(self, x: Array) -> Point:
         """Return a point, in the precision of the data, with its linear forms."""
+        if not x.any():
+            return self.zero
         x = x.astype(self.losses.dtype).astype(np.float64)
         return self._move(x, self.offsets, self.data, x, np.abs(x))
 
-    def at_zero(self) -> Point:
-        """Return x = 0, which takes no product with the data."""
+    @functools.cached_property
+    def zero(self) -> Point:
+        """The point 0, which takes no product with the data."""
         x, found = np.zeros(len(self.ridge)), np.empty((3, len(self.y)))
         self.look(slice(None), self.offsets, tuple(found))
         return Point(x, self.offsets, self.evaluate(x, found[0]), found[1], found[2], np.zeros(len(x)), None)
@@ -299,13 +302,13 @@ class Fit:
 
     @functools.cached_property
     def _least(self) -> float:
-        return EPS * abs(self.at_zero().value)
+        return EPS * abs(self.zero.value)
 
     @functools.cached_property
     def curvature(self) -> float:
         """A bound of φ'', or where there is none its mean at x = 0."""
         known = float(self.losses.curvature)
-        return known if np.isfinite(known) else float(self.at_zero().curvatures.sum() / self.c.sum())
+        return known if np.isfinite(known) else float(self.zero.curvatures.sum() / self.c.sum())
 
     def bound(
         self,

@@ -15,10 +15,20 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.errors import ArgumentError
 from fpdfp.losses.linear import LinearModel
 from fpdfp.penalties import L1, ElasticNet
 from fpdfp.problem import Certificate, Problem
-from fpdfp.quadratic.newton import GROWTH, MAX_CONJUGATE, Multipliers, Smooth, as_matrix, balance, has_newton_systems
+from fpdfp.quadratic.newton import (
+    GROWTH,
+    MAX_CONJUGATE,
+    Multipliers,
+    Smooth,
+    as_matrix,
+    balance,
+    has_newton_systems,
+    solve_scaled,
+)
 
 MAX_OUTER = 60
 #: Outer steps without halving the error after which rounding is taken to be the limit.
@@ -104,8 +114,9 @@ class Iterate(NamedTuple):
         return self.gap < other.gap
 
 
-def solve_alike(problem: Problem, tol: float, x: Array) -> Found:
+def solve_alike(problem: Problem, tol: float, x: Array | None) -> Found:
     """Return the best point that an augmented Lagrangian finds, in units that suit it."""
+    x = find_finite(problem) if x is None else x
     factors = find_factors(problem)
     penalty = None if factors is None else problem.penalty.rescale(np.broadcast_to(factors, problem.model.shape))
     if factors is None or penalty is None:
@@ -118,6 +129,27 @@ def solve_alike(problem: Problem, tol: float, x: Array) -> Found:
     residual = problem.residual(x, duals[0])
     certificate = found.certificate._replace(v=duals[1], residual=residual, violation=violation)
     return found._replace(x=x, v=duals[0], certificate=certificate)
+
+
+def find_finite(problem: Problem) -> Array:
+    """Return 0, or a point where f is finite if it is not there: the least of the models that fits start from."""
+    x = np.zeros(problem.model.shape, problem.model.dtype)
+    losses = problem.losses
+    if np.isfinite(problem.evaluate(x)[0]) or not isinstance(losses, LinearModel):
+        return x
+    for level in (False, True):
+        models = losses.start_model(np.arange(problem.n_clients), level=level)
+        if models is None:
+            break
+        slope, matrix = (np.tensordot(problem.weights, one, axes=1) for one in models)
+        # The ridge would draw linear predictors towards 0, where the losses are infinite.
+        matrix[np.diag_indices_from(matrix)] -= float(problem.weights.sum()) * losses._ridge
+        x = -solve_scaled(matrix, slope).astype(x.dtype)
+        if np.isfinite(problem.evaluate(x)[0]):
+            return x
+    raise ArgumentError(
+        "x0", "must be a point where the losses are finite: at 0 they are not, nor where fits usually start"
+    )
 
 
 def find_factors(problem: Problem) -> Array | None:
@@ -143,6 +175,7 @@ class AugmentedLagrangian:
     def __init__(self, problem: Problem, tol: float) -> None:
         self.problem = problem
         self.tol = tol
+        self.origin = find_finite(problem)
         #: What a residual must be below where no gap is known.
         self.goal = min(tol, max(RESIDUAL, 100.0 * float(np.finfo(problem.model.dtype).eps)))
         self.mu = problem.strong_convexity
@@ -156,20 +189,19 @@ class AugmentedLagrangian:
 
     @functools.cached_property
     def _smoothness(self) -> float:
-        """About the largest curvature of f: where there is no Lipschitz constant, that of its Hessian at zero."""
+        """About the largest curvature of f: where there is no Lipschitz constant, that of its Hessian at the origin."""
         problem = self.problem
         known = float(problem.lipschitz.mean())
         if np.isfinite(known):
             return known
-        zero = np.zeros(problem.model.shape, dtype=problem.model.dtype)
-        hessian = problem.losses.hessian(zero, problem.weights)
+        hessian = problem.losses.hessian(self.origin, problem.weights)
         found = 1.0 if hessian is None else float(np.linalg.norm(hessian, 2))
         return found if np.isfinite(found) else 1.0
 
     def solve(self, x: Array) -> Found:
         """Return the best point found."""
         problem, multipliers = self.problem, self.multipliers
-        scale = float(np.linalg.norm(problem.gradient(np.zeros_like(x)))) or 1.0
+        scale = float(np.linalg.norm(problem.gradient(self.origin))) or 1.0
         x = start = self.start(x, scale)
         best: Iterate | None = None
         least, stalled = (math.inf, math.inf), 0

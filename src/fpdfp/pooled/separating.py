@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.inference.separation import FAR, NOTHING, Step, newton_step
+from fpdfp.inference.separation import FAR, FLAT, NOTHING, Step, newton_step
 from fpdfp.losses.linear import LinearModel
 from fpdfp.problem import Problem
 
@@ -39,7 +39,7 @@ def find_growing(problem: Problem, x: Array, v: Array, objective: float, tol: fl
     losses, x = problem.losses, x.astype(np.float64)
     if not isinstance(losses, LinearModel):
         return []
-    directions = find_unseen(problem, x, v)
+    directions = find_free(problem, losses._ridge, x, v)
     hessian = problem.hessian(x) if len(directions) else None
     if hessian is None:
         return []
@@ -87,6 +87,17 @@ def follow(problem: Problem, x: Array, directions: Array, tol: float) -> Place |
             break
         x = x + share * change
     return last
+
+
+def find_free(problem: Problem, ridge: Array, x: Array, v: Array) -> Array:
+    """Return directions that neither g∘B nor a ridge sees, one a row: along all others F has a minimum."""
+    directions = find_unseen(problem, x, v)
+    if not (len(directions) and ridge.any()):
+        return directions
+    seen = directions[:, np.broadcast_to(ridge > 0, x.shape).ravel()]
+    values, vectors = np.linalg.eigh(seen @ seen.T)
+    free: Array = vectors[:, values <= FLAT * max(float(values[-1]), 0.0)].T @ directions
+    return free
 
 
 def find_unseen(problem: Problem, x: Array, v: Array) -> Array:

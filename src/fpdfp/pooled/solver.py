@@ -85,7 +85,8 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
         With float32 data, gaps below about 1e-6 are often out of reach.
     x0
         Where to start, for instance the solution for another weight of the penalty. By default, zero, or a rough
-        solution of a part of the rows.
+        solution of a part of the rows. If the losses are infinite at zero (gamma outcomes with the inverse link), a
+        start is looked for; an error asks for x0 if none is found.
 
     Returns
     -------
@@ -127,7 +128,8 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
             raise infinite_start(objective)
     started = time.perf_counter()
     # Idle threads of BLAS slow down the kernels' threads, and with several of them bits depend on their number.
-    with one_thread():
+    # A step that is too long may lead to where F overflows; it is made shorter.
+    with one_thread(), np.errstate(over="ignore", invalid="ignore"):
         found = _solve(problem, tol, x)
     reached, gap_known = found.reached, found.certificate.gap is not None
     # Rows that are all fitted have an objective of 0 at infinity, and near it any gap is small.
@@ -152,9 +154,8 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
 
 def _solve(problem: Problem, tol: float, x: Array | None) -> Found:
     """Solve in the way that suits the problem."""
-    start = np.zeros(problem.model.shape, problem.model.dtype) if x is None else x
     if is_wide(problem):
-        return Wide(problem, tol).solve(start)
+        return Wide(problem, tol).solve(np.zeros(problem.model.shape) if x is None else x)
     blocks = find_blocks(problem)
     if blocks is not None:
         found = solve_blocks(problem, blocks, tol, x)
@@ -163,7 +164,7 @@ def _solve(problem: Problem, tol: float, x: Array | None) -> Found:
     if found is not None and found.reached.error <= max(tol, ROUNDINGS * float(np.finfo(problem.model.dtype).eps)):
         return found
     # Slower, and also for problems that the fast ways do not solve to the tolerance.
-    other = solve_alike(problem, tol, start)
+    other = solve_alike(problem, tol, x)
     return other if found is None or _is_better(other, found) else found
 
 

@@ -18,7 +18,6 @@ import numpy as np
 import scipy.linalg
 
 from fpdfp._typing import Array
-from fpdfp.bounds import MANY, Feasibility
 from fpdfp.losses.glm import SingleForm
 from fpdfp.pooled.fit import TINY, Fit, Point
 from fpdfp.pooled.lagrangian import RESIDUAL, Found, Reached
@@ -46,8 +45,6 @@ SHRINK, NEWTON = 0.3, 50
 #: ⟨Bx, v⟩ in them, in units of τ. On a map of 16³ voxels they make gaps 2 to 5 times smaller; more steps do not, and
 #: with weights up to 1000 gaps are no smaller than without them.
 POLISH, WEIGHT = 25, 1e6
-#: Images of unit vectors that are smaller are taken for 0.
-FLAT = 1e-12
 #: Looks at the gap without halving it after which nothing more is expected.
 PATIENCE = 8
 
@@ -59,25 +56,6 @@ def is_wide(problem: Problem) -> bool:
         return False
     rows = int(losses.sizes.sum())
     return penalty.finite and penalty.has_conjugate and rows <= min(MOST_ROWS, linop.size_in)
-
-
-class LargeMap(Feasibility):
-    """Also finds coordinates that B does not see, such as an intercept, beside the constants of all others."""
-
-    @functools.cached_property
-    def kernel(self) -> Array:
-        """Directions that g∘B does not see, one a row."""
-        linop = self.linop
-        # A product with random numbers is 0 where a column is, and nowhere else.
-        random = np.random.default_rng(0).standard_normal(linop.out_shape)
-        seen = (linop.adjoint(self.seen * random) != 0).ravel()
-        unseen = np.flatnonzero(~seen)
-        rows = [np.arange(linop.size_in) == k for k in unseen] if len(unseen) <= MANY else []
-        constant = seen / math.sqrt(max(int(seen.sum()), 1))
-        image = self.seen * linop.apply(constant.reshape(linop.in_shape))
-        if seen.any() and float(np.abs(image).max()) <= FLAT:
-            rows.append(constant)
-        return np.array(rows, dtype=np.float64).reshape(-1, *linop.in_shape)
 
 
 class Pair(NamedTuple):
@@ -161,7 +139,6 @@ class Wide:
 
     def __init__(self, problem: Problem, tol: float) -> None:
         self.fit, self.tol = Fit(problem), tol
-        self.fit.feasibility = LargeMap(problem.model)
         self.problem, self.model = problem, problem.model
         self.norm = math.sqrt(problem.linop.squared_norm) or 1.0
         self.prox = RowProx(self.fit)
@@ -250,4 +227,4 @@ class Wide:
     def steepness(self) -> float:
         """How long the gradient of f is at 0."""
         fit = self.fit
-        return max(float(np.linalg.norm(fit.back(fit.at_zero(), fit.data)[0])), TINY)
+        return max(float(np.linalg.norm(fit.back(fit.zero, fit.data)[0])), TINY)

@@ -20,14 +20,15 @@ import numpy as np
 from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Bound
-from fpdfp.pooled.fit import CLEAR, START_TOL, TINY, Curvature, Fit, Point, find_start, has_rows
+from fpdfp.pooled.fit import CLEAR, START_TOL, TINY, Columns, Curvature, Fit, Point, find_start, has_rows
 from fpdfp.pooled.lagrangian import Found
 from fpdfp.problem import Problem
 from fpdfp.quadratic.blocks import BlockDescent, Blocks, blocks_of
 from fpdfp.quadratic.columns import ColumnDescent
 
-#: Up to so many coordinates all are worked on. Else at first so many blocks, and never more coordinates than the last.
-ALL, FEW, MOST = 160, 64, 3000
+#: Up to so many coordinates all are worked on, unless the data are dense and at most the share NARROW of the blocks
+#: matters. Else at first FEW blocks, and never more coordinates than MOST.
+ALL, NARROW, FEW, MOST = 160, 0.5, 64, 3000
 #: A working set is kept while no more than this part of the error is outside of it.
 OUTSIDE = 0.1
 #: A model is minimised up to this part of the goal.
@@ -127,18 +128,10 @@ class WorkingSets:
 
     def estimate_gap(self, blocks: Blocks, curved: Array, own: Array, gradient: Array, value: float) -> float:
         """Return about what the duality gap will be, from the optimality conditions of some blocks and F(x)."""
-        residuals = blocks.residuals(own, gradient)
-        # Most blocks are as they should be.
-        some = np.flatnonzero(residuals)
-        residuals, norms = residuals[some], blocks.norms(own)[some]
-        weights, curved = blocks.weights[some], curved[some]
-        seen = weights > 0
-        quadratic = residuals**2 / np.where(curved > 0, 2.0 * curved, 1.0)
-        # Without curvature the dual point is scaled until it is feasible.
-        free = (curved == 0) & (norms == 0)
-        excess = float((residuals / (weights + residuals + TINY))[free & seen].max(initial=0.0))
-        along = np.where(seen, norms * residuals, 0.0)
-        return float(along.sum()) + float(np.where(seen & (norms > 0) | free, 0.0, quadratic).sum()) + excess * value
+        from fpdfp._kernels.quadratic import estimate_gap
+
+        gap: float = estimate_gap(own, gradient, blocks.starts, blocks.weights, curved, value)
+        return gap
 
     def bound(self, point: Point, slope: Array, enough: float) -> Bound:
         """Return the bound of F(x) − F*."""
@@ -160,7 +153,8 @@ class WorkingSets:
         needed = (blocks.norms(own) > 0) | (blocks.weights == 0)
         residuals = blocks.residuals(own, gradient)
         violated = np.flatnonzero(~needed & (residuals > 0))
-        if len(blocks.coordinates) <= ALL:
+        narrow = not self.fit.data.sparse and len(violated) + needed.sum() <= NARROW * len(needed)
+        if len(blocks.coordinates) <= ALL and not narrow:
             chosen = np.arange(len(needed))
         else:
             room = max(FEW, 2 * int(needed.sum()))
@@ -184,7 +178,10 @@ class WorkingSets:
             columns = ColumnDescent(self.fit.by_column, own_blocks.coordinates, ridge, own_blocks.weights)
         elif len(place) > MOST:
             return False
-        data = self.fit.data.select(own_blocks.coordinates)
+        if columns is None:
+            data = self.fit.data.select(own_blocks.coordinates)
+        else:  # a copy of many sparse columns takes longer than a few products with all of them
+            data = Columns(self.fit.data.X, own_blocks.coordinates)
         curvature = Curvature(self.fit, data, own_blocks.coordinates)
         self.set = Set(chosen, place, own_blocks, self.curved[chosen], curvature, columns=columns)
         return True
@@ -216,7 +213,7 @@ class WorkingSets:
 
         for step in range(MAX_INNER):
             self.steps += 1
-            if step:
+            if step and working.columns is None:
                 working.curvature.data = working.curvature.data.copy()  # where one step was not enough
             data = working.curvature.data
             own = point.x[coordinates]

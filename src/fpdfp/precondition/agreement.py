@@ -10,7 +10,7 @@ from fpdfp.cohorts.question import Question
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost, exchange, partial
 from fpdfp.precondition.base import Preconditioner
-from fpdfp.precondition.coordinates import Fourier
+from fpdfp.precondition.coordinates import Fourier, Whitening
 from fpdfp.precondition.quantized import FEW, QuantizedMoments
 from fpdfp.problem import Model
 from fpdfp.steps import Constants
@@ -100,9 +100,25 @@ def choose_for_many(clients: Clients, given: cost.Circumstances) -> Agreement:
 
 def agree_on_moments(question: QuantizedMoments, clients: Clients, given: cost.Circumstances | None) -> Agreement:
     """Have clients send quantized moments, and exact ones where these are too coarse."""
-    sums, _ = clients.add_up(question)
+    sums, asked = clients.add_up(question)
     made, reason = question.build(sums, clients.model, clients.losses.n_clients, given)
-    return agree_on_exact(made, clients, TOO_COARSE) if made == "moments" else Agreement(made, reason)
+    if made == "moments":
+        return agree_on_exact(made, clients, TOO_COARSE)
+    if given is not None and asked < clients.losses.n_clients and not isinstance(made, Whitening) and sums.sizes.any():
+        return agree_on_diagonal(clients, reason)
+    return Agreement(made, reason)
+
+
+def agree_on_diagonal(clients: Clients, reason: str) -> Agreement:
+    """Have all clients send their diagonals where a few have shown that their second moments are not worth more.
+
+    With heavy tails a few clients do not tell how large features are. For t distributions with 1.5 to 3 degrees of
+    freedom, 60 to 200 features and 12 of 60 clients a round, runs to 1e-6 take 0.35 to 0.83 times the rounds of those
+    without a preconditioner in seven draws of eleven, about as many in three, and at least 1.7 times as many in one.
+    """
+    sums, _ = clients.add_up(QuantizedMoments(0))
+    made, source = QuantizedMoments(0).build(sums, clients.model, clients.losses.n_clients, None)
+    return Agreement(made if isinstance(made, Preconditioner) else None, f"{source}, since some say: {reason}")
 
 
 def agree_on_exact(kind: exchange.Kind, clients: Clients, reason: str = "") -> Agreement:

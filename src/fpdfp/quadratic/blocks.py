@@ -74,14 +74,11 @@ class Blocks(NamedTuple):
 
     def residuals(self, u: Array, slope: Array) -> Array:
         """Return the length of the shortest subgradient in each block, for the slope of the smooth part."""
-        if self.single:
-            outside = np.maximum(np.abs(slope) - self.weights, 0.0)
-            residuals: Array = np.where(u == 0, outside, np.abs(slope + np.copysign(self.weights, u)))
-            return residuals
-        norms = self.norms(u)
-        there = norms > 0
-        direction = self.spread(np.where(there, self.weights / np.where(there, norms, 1.0), 0.0)) * u
-        return self.norms(slope + direction) - np.where(there, 0.0, np.minimum(self.weights, self.norms(slope)))
+        from fpdfp._kernels.quadratic import block_residuals
+
+        residuals = np.empty(len(self.weights))
+        block_residuals(u, slope, self.starts, self.weights, residuals)
+        return residuals
 
 
 def blocks_of(penalty: Penalty, count: int) -> Blocks | None:

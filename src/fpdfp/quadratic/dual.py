@@ -172,13 +172,20 @@ def take_step(
     if _is_sparse_l1(model, half, v):
         return _sparse_pass(model, half, v, gamma, sigma, wants_x=wants_x)
     x = half - gamma * model.linop.adjoint(v)
-    outer = model._replace(linop=model.linop.outer) if isinstance(model.linop, Compose) else model
-    kind = None if outer is model else _fused(outer, half, v)
-    if kind is None:
+    new_v = _filtered_pass(model, x, v, sigma)
+    if new_v is None:
         new_v = model.penalty.conjugate_prox(sigma * model.linop.apply(x) + v, sigma)
-    else:  # with B = ∇S this is the v⁺ of ∇ at the point Sx
-        new_v = _one_pass(kind, outer, model.linop.inner.apply(x), v, 0.0, sigma, wants_x=False)[1]
     return half - gamma * model.linop.adjoint(new_v) if wants_x else half, new_v
+
+
+def _filtered_pass(model: Model, x: Array, v: Array, sigma: float) -> Array | None:
+    """Return v⁺ = prox_{σg*}( v + σBSx ) in one pass where g∘B is a total variation; None for other models."""
+    linop = model.linop
+    if not isinstance(linop, Compose):
+        return None
+    outer = model._replace(linop=linop.outer)
+    kind = _fused(outer, x, v)
+    return None if kind is None else _one_pass(kind, outer, linop.inner.apply(x), v, 0.0, sigma, wants_x=False)[1]
 
 
 def pdfp_step(model: Model, x: Array, slopes: Array, v: Array, gamma: float, sigma: float) -> tuple[Array, Array]:

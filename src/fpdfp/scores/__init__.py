@@ -4,10 +4,18 @@ from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Estimate, Score
 from fpdfp.scores.evaluation import Evaluation, Measure
 from fpdfp.scores.learning import LearningCurve
-from fpdfp.scores.means import AbsoluteError, Accuracy, Brier, Deviance, SquaredError
-from fpdfp.scores.named import by_name, names_for
+from fpdfp.scores.named import (
+    AbsoluteError,
+    Accuracy,
+    Brier,
+    ConcordanceScore,
+    Deviance,
+    PartialDeviance,
+    SquaredError,
+    by_name,
+    names_for,
+)
 from fpdfp.scores.plots import plot_calibration, plot_roc, plot_sites
-from fpdfp.scores.times import ConcordanceScore, PartialDeviance
 
 __all__ = [
     "AUC",

@@ -10,6 +10,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._numbers import format_bits
+from fpdfp._plotting import BLUE, new_axes
 from fpdfp._sections import Section, shorten
 from fpdfp._typing import IntArray
 from fpdfp.scores.evaluation import MISSING, Evaluation, Measure, align, show
@@ -109,14 +110,11 @@ class LearningCurve(Section):
         """
         name = _checks.choice("measure", next(iter(self.overall)) if measure is None else measure, tuple(self.overall))
         _checks.choice("x", x, tuple(AXES))
-        if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(figsize=(7.0, 4.5), layout="constrained").add_subplot()
+        ax = new_axes() if ax is None else ax
         along = {"rounds": self.rounds, "bits": self.bits_up + self.bits_down, "bits_up": self.bits_up}[x]
-        ax.plot(along, [one.value for one in self.overall[name]], color="#0072B2", lw=1.8, label="all sites")
+        ax.plot(along, [one.value for one in self.overall[name]], color=BLUE, lw=1.8, label="all sites")
         limits = np.array([(one.lower, one.upper) for one in self.overall[name]])
-        ax.fill_between(along, limits[:, 0], limits[:, 1], color="#0072B2", alpha=0.15, lw=0)
+        ax.fill_between(along, limits[:, 0], limits[:, 1], color=BLUE, alpha=0.15, lw=0)
         for site, measures in self.by_site.items() if sites else ():
             if name in measures:
                 ax.plot(along, [one.value for one in measures[name]], lw=0.9, label=site)

@@ -7,13 +7,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from fpdfp import _checks
+from fpdfp._plotting import BLUE, DARK, GREY, new_axes, save
 from fpdfp.errors import ArgumentError
 from fpdfp.inference.forest import Row, draw_forest
 
 if TYPE_CHECKING:
     from fpdfp.scores.evaluation import Evaluation
-
-BLUE, DARK, GREY = "#0072B2", "#1B3A4B", "#808080"
 
 
 def plot_roc(evaluation: Evaluation, path: str | os.PathLike[str] | None = None) -> Any:
@@ -33,7 +32,7 @@ def plot_roc(evaluation: Evaluation, path: str | os.PathLike[str] | None = None)
     """
     if evaluation.roc is None:
         raise ArgumentError("evaluation", "must have a ROC curve, as those of models of two classes do")
-    figure, axes = _square("1 − specificity", "sensitivity")
+    axes = _square("1 − specificity", "sensitivity")
     for name, curve in evaluation.site_roc.items() if len(evaluation.by_site) > 1 else ():
         axes.plot(curve.false_positive_rates, curve.true_positive_rates, linewidth=0.9, alpha=0.6, label=name)
     roc = evaluation.roc
@@ -42,7 +41,7 @@ def plot_roc(evaluation: Evaluation, path: str | os.PathLike[str] | None = None)
         label=f"all sites, area {roc.area:.3f}",
     )  # fmt: skip
     axes.legend(loc="lower right", fontsize="small", frameon=False)
-    return _save(figure, path)
+    return save(axes.figure, path)
 
 
 def plot_calibration(evaluation: Evaluation, path: str | os.PathLike[str] | None = None) -> Any:
@@ -53,13 +52,13 @@ def plot_calibration(evaluation: Evaluation, path: str | os.PathLike[str] | None
     table = evaluation.calibration_table
     if table is None:
         raise ArgumentError("evaluation", "must have a table of calibration, as those of models of two classes do")
-    figure, axes = _square("predicted chance", "observed share")
+    axes = _square("predicted chance", "observed share")
     width = [table.observed - table.lower, table.upper - table.observed]
     axes.errorbar(table.predicted, table.observed, width, fmt="o", color=BLUE, markersize=4.0, linewidth=1.0)
     if evaluation.calibration is not None:
         found = evaluation.calibration
         axes.set_title(f"intercept {found.intercept:.2f}, slope {found.slope:.2f}", fontsize="small", loc="left")
-    return _save(figure, path)
+    return save(axes.figure, path)
 
 
 def plot_sites(evaluation: Evaluation, measure: str, path: str | os.PathLike[str] | None = None) -> Any:
@@ -82,34 +81,21 @@ def plot_sites(evaluation: Evaluation, measure: str, path: str | os.PathLike[str
         Row(name, one.value, *_limits(one), 20.0 + 100.0 * evaluation.rows[name] / most) for name, one in lines.items()
     ]
     overall = evaluation.overall[measure]
-    figure, axes = draw_forest([*rows, Row("all sites", overall.value, *_limits(overall), None)])
+    axes = draw_forest([*rows, Row("all sites", overall.value, *_limits(overall), None)])
     ideal = {"auc": 0.5, "concordance": 0.5, "calibration slope": 1.0, "calibration intercept": 0.0}.get(measure)
     if ideal is not None:
         axes.axvline(ideal, color=GREY, linewidth=0.8)
     axes.set_xlabel(measure)
-    return _save(figure, path)
+    return save(axes.figure, path)
 
 
 def _limits(one: Any) -> tuple[float, float]:
     return (one.value, one.value) if math.isnan(one.lower) else (one.lower, one.upper)
 
 
-def _square(x: str, y: str) -> tuple[Any, Any]:
+def _square(x: str, y: str) -> Any:
     """Return axes from 0 to 1 with the diagonal."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.6, 4.6), layout="constrained")
-    axes = figure.add_subplot(aspect="equal")
+    axes = new_axes(4.6, 4.6, hidden=["top", "right"])
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
-    axes.set_xlim(0.0, 1.0)
-    axes.set_ylim(0.0, 1.0)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _save(figure: Any, path: str | os.PathLike[str] | None) -> Any:
-    if path is not None:
-        figure.savefig(path)
-    return figure
+    axes.set(aspect="equal", xlim=(0.0, 1.0), ylim=(0.0, 1.0), xlabel=x, ylabel=y)
+    return axes

@@ -8,10 +8,28 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._plotting import new_axes
 from fpdfp._sections import Section, shorten
 from fpdfp._typing import Array
-from fpdfp.selection.axes import finish_axes, make_axes
 from fpdfp.selection.choice import Curve, Rule
+
+
+def make_axes(ax: Any, name: str) -> Any:
+    """Return axes of Matplotlib, new ones if there are none, with weights from the largest to the smallest."""
+    ax = new_axes() if ax is None else ax
+    ax.set_xscale("log")
+    ax.set_xlabel("penalty weight α")
+    ax.set_ylabel(name)
+    return ax
+
+
+def finish_axes(ax: Any) -> Any:
+    """Turn the axis of weights round, and name what has a name."""
+    ax.invert_xaxis()
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(fontsize="small", frameon=False)
+    return ax
+
 
 #: So many curves are in a report, the best ones.
 MOST = 20

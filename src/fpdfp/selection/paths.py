@@ -14,15 +14,38 @@ from fpdfp._sections import Section, shorten
 from fpdfp._typing import Array
 from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.penalties import L1, ElasticNet, GroupL12, SparseGroup, Stacked
+from fpdfp.penalties.base import Penalty
 from fpdfp.problem import Model, Problem
-from fpdfp.selection.axes import finish_axes, make_axes
 from fpdfp.selection.batch import Batch
 from fpdfp.selection.bounds import bound_gaps
+from fpdfp.selection.curves import finish_axes, make_axes
 from fpdfp.selection.flat import flatten
 from fpdfp.selection.largest import check_alphas, largest_alpha, make_grid
 from fpdfp.selection.many import collect, run
-from fpdfp.selection.multiples import multiply
 from fpdfp.selection.task import Anchor, Task
+
+
+def multiply(penalty: Penalty, factor: float) -> Penalty:
+    """Return α g; limits of coefficients stay as they are.
+
+    >>> multiply(L1(2.0), 0.5)
+    L1(1)
+    """
+    if isinstance(penalty, L1):
+        return L1(factor * penalty.weight)
+    if isinstance(penalty, ElasticNet):
+        return ElasticNet(factor * penalty.l1, factor * penalty.l2, penalty.lower, penalty.upper)
+    if isinstance(penalty, GroupL12):
+        return GroupL12(factor * penalty.weight, groups=penalty.groups, axis=penalty.axis)
+    if isinstance(penalty, SparseGroup):
+        return SparseGroup(factor * penalty.weight, factor * penalty.group_weight, groups=penalty.groups)
+    if isinstance(penalty, Stacked):
+        return Stacked([multiply(part, factor) for part in penalty.parts], list(penalty.shapes))
+    raise ArgumentError(
+        "problem", f"must have an l1, elastic-net or group penalty for a path, got {type(penalty).__name__}"
+    )
+
 
 #: By default the least weight is this part of the largest one.
 RATIO = 1e-3

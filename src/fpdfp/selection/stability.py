@@ -10,7 +10,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.selection.axes import finish_axes, make_axes
+from fpdfp.selection.curves import finish_axes, make_axes
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

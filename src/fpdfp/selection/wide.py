@@ -32,8 +32,7 @@ from fpdfp.errors import ArgumentError
 from fpdfp.penalties import L1, ElasticNet, GroupL12, SparseGroup, Zero
 from fpdfp.precondition.exchange import FeatureBounds, Slopes
 from fpdfp.problem import Model, Problem
-from fpdfp.selection.stages import arrange
-from fpdfp.selection.task import Anchor, Task, Within
+from fpdfp.selection.task import Anchor, Task, Within, arrange
 
 if TYPE_CHECKING:
     from fpdfp.selection.batch import Batch

@@ -1,0 +1,129 @@
+"""Whether what sites say can be: numbers within bounds, consistent with each other and with those of other sites.
+
+A site may lie about its data, and nobody can see that. But a number that no table has, or that makes the answers of all
+other sites vanish, is refused, and the site is named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fpdfp.errors import MessageError
+
+#: The most rows: a column of them has 16 GiB.
+ROWS = 1 << 31
+#: The largest number in an answer: a sum over so many rows of squares of numbers of 1e15.
+NUMBER = 1e40
+#: What is sent for the value of a loss outside its domain.
+OUTSIDE = 1e100
+#: With so many times the rows, or the weight of a row, of the others' median a site would be the answer alone: the
+#: others would change it by less than one part in a million, which is less than any standard error.
+TIMES = 1e6
+#: With such a constant the steps of a run are so much shorter that it does not end; a tiny one makes it diverge.
+CONSTANTS = 1e9
+
+
+def check_facts(name: str, facts: Any) -> None:
+    """Refuse facts of a site's losses (rows, constants, values) that cannot be."""
+    if int(facts.sizes.max(initial=0)) > ROWS or int(facts.sizes.sum()) > ROWS:
+        raise MessageError(f"{name} says that it has {int(facts.sizes.sum())} rows, more than a table can have")
+    finite = facts.lipschitz[np.isfinite(facts.lipschitz)]
+    if finite.max(initial=0.0) > NUMBER or not facts.least_convexity <= finite.min(initial=np.inf) * (1 + 1e-6):
+        raise MessageError(
+            f"{name} says that its losses have Lipschitz constants of {finite.max(initial=0.0):.3g} and are strongly "
+            f"convex by {facts.least_convexity:.3g}, which cannot be"
+        )
+    for what in ("probe", "values"):
+        given = getattr(facts, what)
+        if (abs(given[given != OUTSIDE]) > NUMBER).any():
+            raise MessageError(f"{name} says that its losses are {abs(given).max():.3g} at a point, which cannot be")
+
+
+def compare_facts(names: Sequence[str], facts: Sequence[Any]) -> None:
+    """Check the facts of each site, and refuse those of one that would be the answer alone."""
+    for name, one in zip(names, facts, strict=True):
+        check_facts(name, one)
+    compare(names, [float(one.sizes.sum()) for one in facts], TIMES, "{:.0f} rows")
+    largest = [float(one.lipschitz[np.isfinite(one.lipschitz)].max(initial=0.0)) for one in facts]
+    compare(names, largest, CONSTANTS, "losses with a Lipschitz constant of {:.3g}")
+    known = [i for i, constant in enumerate(largest) if constant > 0]
+    compare([names[i] for i in known], [1.0 / largest[i] for i in known], CONSTANTS, "losses of curvature 1/{:.3g}")
+
+
+def compare(names: Sequence[str], numbers: Sequence[float], times: float, words: str) -> None:
+    """Refuse a number that is so many times the median of those of the other sites.
+
+    >>> compare(["north", "east", "south"], [100.0, 5e11, 200.0], 1e6, "{:.0f} rows")
+    Traceback (most recent call last):
+      ...
+    fpdfp.errors.MessageError: east says that it has 500000000000 rows, and the others have 150 rows in the median: \
+its answer would be that of all
+    """
+    given = np.asarray(numbers, dtype=np.float64)
+    if len(given) < 2:
+        return
+    site = int(given.argmax())
+    others = float(np.median(np.delete(given, site)))
+    if others > 0 and given[site] > times * others:
+        raise MessageError(
+            f"{names[site]} says that it has {words.format(given[site])}, and the others have {words.format(others)} "
+            "in the median: its answer would be that of all"
+        )
+
+
+def check_answer(answer: Any) -> None:
+    """Refuse an answer about a table with numbers that cannot be, or that contradict each other."""
+    _check_numbers(answer)
+    kind = type(answer).__name__
+    if kind == "Sums":
+        _check_sums(answer)
+    if kind == "Moments" and answer.scatter.ndim == 2:
+        spread = np.sqrt(np.diagonal(answer.scatter))
+        if (abs(answer.scatter) > np.outer(spread, spread) * (1 + 1e-6) + 1e-300).any():
+            raise MessageError("moments must have products of features of at most the roots of their squares")
+
+
+def _check_sums(sums: Any) -> None:
+    for what, counts in (("levels", sums.levels), ("classes", [sums.classes])):
+        if any(int(one.sum()) > sums.used for one in counts):
+            raise MessageError(f"sums must have {what} of at most the {sums.used} rows that are used")
+    if (sums.invalid > sums.used).any():
+        raise MessageError(f"sums must be of the {sums.used} rows that are used")
+    if not 0 <= sums.weight <= NUMBER or (sums.used == 0 and sums.weight > 0):
+        raise MessageError(f"sums must have a weight from 0 on, got {sums.weight:.3g}")
+
+
+def _check_numbers(value: Any) -> None:
+    """Refuse counts and numbers, anywhere in an answer, that are too large."""
+    if dataclasses.is_dataclass(value):
+        rows = getattr(value, "rows", None)
+        if isinstance(rows, int) and not 0 <= rows <= ROWS:
+            raise MessageError(f"a site cannot have {rows:.3g} rows")
+        for field in dataclasses.fields(value):
+            _check_numbers(getattr(value, field.name))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _check_numbers(one)
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
+        largest = float(abs(value[np.isfinite(value)].astype(np.float64)).max(initial=0.0))
+        if largest > NUMBER:
+            raise MessageError(f"an answer has the number {largest:.3g}, which no table gives")
+    elif isinstance(value, int | float) and NUMBER < abs(value) < np.inf:
+        raise MessageError(f"an answer has the number {float(value):.3g}, which no table gives")
+
+
+def compare_answers(names: Sequence[str], answers: Sequence[Any]) -> None:
+    """Refuse an answer about a table with which one site would be the answer alone."""
+    rows = [getattr(one, "used", getattr(one, "rows", None)) for one in answers]
+    if all(isinstance(one, int) for one in rows):
+        compare(names, [float(one) for one in rows if one is not None], TIMES, "{:.0f} rows")
+    weights = [
+        one.weight / one.used if isinstance(getattr(one, "weight", None), float) and one.used else 0.0
+        for one in answers
+    ]
+    known = [i for i, weight in enumerate(weights) if weight > 0]
+    compare([names[i] for i in known], [weights[i] for i in known], TIMES, "a weight of {:.3g} for a row")

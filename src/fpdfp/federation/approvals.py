@@ -1,0 +1,133 @@
+"""Variables that analysts propose and the site's person approves: their definitions, counts and states, in a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fpdfp.engines import files
+from fpdfp.errors import ArgumentError, MessageError
+from fpdfp.formula.evaluation import evaluate
+from fpdfp.formula.parsing import parse_variable
+from fpdfp.formula.tree import Spline
+
+FILE = "approvals.json"
+State = Literal["waiting", "yes", "no", "not yet", "expired"]
+ANSWERS: dict[str, State] = {"yes": "yes", "no": "no", "later": "not yet"}
+#: The longest definition, how many proposals a site keeps, and after how many days one that waits has expired.
+LONGEST, MOST, DAYS = 500, 100, 30
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Proposal:
+    """A variable that an analyst has proposed.
+
+    Attributes
+    ----------
+    name, text
+        Its name, and its definition as it is written in a policy.
+    by, day
+        Who proposed it, and when.
+    counts
+        What the site's person should know of its values; it stays at the site.
+    state
+        What has become of it.
+    """
+
+    name: str
+    text: str
+    by: str
+    day: str
+    counts: str
+    state: State = "waiting"
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.text}\n    {self.counts}; proposed by {self.by} on {self.day}: {self.state}"
+
+
+class Approvals:
+    """The proposals at a site.
+
+    Parameters
+    ----------
+    folder
+        The site's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+
+    def read(self) -> dict[str, Proposal]:
+        """Return all proposals by name; those that have waited too long have expired."""
+        if not self.path.exists():
+            return {}
+        found = {name: Proposal(**one) for name, one in json.loads(self.path.read_bytes()).items()}
+        oldest = (_today() - datetime.timedelta(days=DAYS)).isoformat()
+        return {
+            name: dataclasses.replace(one, state="expired")
+            if one.state in ("waiting", "not yet") and one.day < oldest
+            else one
+            for name, one in found.items()
+        }
+
+    @property
+    def approved(self) -> dict[str, str]:
+        """The definitions that were approved, by name."""
+        return {name: one.text for name, one in self.read().items() if one.state == "yes"}
+
+    def propose(self, name: Any, text: Any, by: str, table: Any) -> State:
+        """Note a proposal, and return its state; one that was answered under the same name stays as it is."""
+        if not isinstance(name, str) or NAME.fullmatch(name) is None or name in table.columns:
+            raise MessageError("a variable must have a name of letters, digits and _ that no column has")
+        if not isinstance(text, str) or len(text) > LONGEST or not text.isprintable():
+            raise MessageError(f"a variable must be defined by a text of at most {LONGEST} letters")
+        known = self.read()
+        if name in known and known[name].state != "expired":
+            if known[name].text != text:
+                raise MessageError(f"{name} has another definition here; give the new one another name")
+            return known[name].state
+        if sum(one.state != "expired" for one in known.values()) >= MOST:
+            raise MessageError("this site has as many proposals as it keeps")
+        kept = {other: one for other, one in known.items() if one.state != "expired"}
+        self._write(kept | {name: Proposal(name, text, by, _today().isoformat(), describe(text, table))})
+        return "waiting"
+
+    def answer(self, name: str, answer: str) -> Proposal:
+        """Answer a proposal with yes, no or later."""
+        known = self.read()
+        if name not in known or answer not in ANSWERS:
+            raise ArgumentError("name", f"must be one of {', '.join(known) or 'none'}, with yes, no or later")
+        self._write(known | {name: dataclasses.replace(known[name], state=ANSWERS[answer])})
+        return known[name]
+
+    def _write(self, proposals: Mapping[str, Proposal]) -> None:
+        text = json.dumps({name: dataclasses.asdict(one) for name, one in proposals.items()}, indent=1).encode()
+        files.write_whole(self.path, text, flush=True, private=True)
+
+
+def describe(text: str, table: Any) -> str:
+    """Return what the site's person should know of a variable: how many rows it tells apart."""
+    node = parse_variable(text)
+    of = node.of if isinstance(node, Spline) else node
+    values = evaluate(of, table, {})
+    known = values[np.isfinite(values)]
+    found, counts = np.unique(known, return_counts=True)
+    if isinstance(node, Spline):
+        edges = (node.lower, *node.knots, node.upper)
+        return f"rows between its knots: {', '.join(map(str, np.histogram(known, edges)[0].tolist()))}"
+    if set(found.tolist()) <= {0.0, 1.0}:
+        return f"true in {int((known == 1).sum())} of {len(known)} rows, no value in {len(values) - len(known)}"
+    rarest = int(counts.min(initial=0))
+    return f"{len(found)} different values in {len(known)} rows, the rarest in {rarest}"
+
+
+def _today() -> datetime.date:
+    return datetime.datetime.now(datetime.UTC).date()

@@ -1,0 +1,172 @@
+"""What a site has answered: analyses, divisions of rows and refusals, in a file that outlives the process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from fpdfp.engines import files
+from fpdfp.federation.policy import Policy, refuse
+
+FILE = "budget.fpdfp"
+FORMAT = 1
+#: An analysis is answered at so many points, and for so many scalings of its columns; each as many again cost another.
+#: A fit takes some 20 points, a path of 100 weights with five folds some 3,000.
+POINTS, MODELS = 5000, 8
+#: Points are written down so many ahead, so that not every request waits for the disk.
+AHEAD = 64
+#: Of so many runs it is known what data they were begun with.
+RUNS = 1000
+
+
+@dataclasses.dataclass
+class Spent:
+    """What was spent.
+
+    Attributes
+    ----------
+    analyses
+        The price of each analysis so far, by its digest.
+    points, models
+        At how many points each was answered, and the digests of its models.
+    refusals
+        How many models and points were refused since a person has looked.
+    divisions
+        The folds of each division of rows, by the number of rows.
+    data
+        What each run was begun with: the fingerprint of the site's data.
+    """
+
+    analyses: dict[str, int] = dataclasses.field(default_factory=dict)
+    points: dict[str, int] = dataclasses.field(default_factory=dict)
+    models: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    refusals: int = 0
+    divisions: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
+    data: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """The price of all analyses."""
+        return sum(self.analyses.values())
+
+    def counts(self) -> dict[str, float]:
+        """Return what the log shows."""
+        return {"analyses": self.total, "points": sum(self.points.values()), "refusals": self.refusals}
+
+
+class Budget:
+    """The budget of a site.
+
+    Points that were written down ahead and not used are lost with the process: a crash costs budget and never gives any
+    back. A file that has less than the log says, or is missing where there is a log, is an error: it was put back.
+
+    Parameters
+    ----------
+    folder
+        The site's folder.
+    policy
+        What the site allows.
+    logged
+        What the last line of the log says was spent; None if there is no log.
+    """
+
+    def __init__(self, folder: Path, policy: Policy, logged: dict[str, float] | None = None) -> None:
+        self.path, self.policy = folder / FILE, policy
+        try:
+            tree = json.loads(files.read_sealed(self.path))
+            if tree.pop("format") != FORMAT:
+                raise ValueError("it was written by another version")
+            self.spent = Spent(**tree)
+        except FileNotFoundError:
+            self.spent = Spent()
+        except (ValueError, TypeError, KeyError) as error:
+            raise RuntimeError(f"{self.path} cannot be used: {error}") from None
+        found = self.spent.counts()
+        # Refusals are forgotten when a person has looked at them.
+        less = [name for name, count in (logged or {}).items() if name != "refusals" and found.get(name, 0) < count]
+        if less:
+            raise RuntimeError(
+                f"{self.path} has fewer {less[0]} than the log of this site: an older one was put in its place, or it "
+                "was removed; look into it, and move the log elsewhere if that was on purpose"
+            )
+        self._written, self._unwritten = dict(self.spent.points), False
+
+    def begin(self, analysis: str, model: str = "") -> bool:
+        """Pay for an analysis, or for a model of one, when it is first heard of; return whether it was."""
+        spent = self.spent
+        new = analysis not in spent.analyses
+        models = spent.models.get(analysis, [])
+        fresh = bool(model) and model not in models
+        price = int(new) or int(fresh and len(models) > 0 and len(models) % MODELS == 0)
+        self._afford(price)
+        if new or fresh:
+            spent.analyses[analysis] = spent.analyses.get(analysis, 0) + price
+            spent.models[analysis] = [*models, model] if fresh else models
+            self.write()
+        return new
+
+    def spend_points(self, analysis: str, points: int) -> None:
+        """Count points at which an analysis is answered."""
+        spent = self.spent
+        before = spent.points.get(analysis, 0)
+        price = (before + points) // POINTS - before // POINTS
+        self._afford(price)
+        spent.analyses[analysis] = spent.analyses.get(analysis, 0) + price
+        spent.points[analysis] = before + points
+        if self._unwritten or price or before + points > self._written.get(analysis, 0):
+            self.write()
+
+    def _afford(self, price: int) -> None:
+        if price and self.policy.goes_by("budget") and self.spent.total + price > self.policy.analyses:
+            raise refuse(
+                "budget", f"this site has answered the {self.policy.analyses} analyses that it allows; ask it for more",
+                f"{self.spent.total} analyses",
+            )  # fmt: skip
+
+    def divide(self, rows: int, key: str, folds: int) -> None:
+        """Note a division of rows into folds; refuse one too many: together they tell as much as so many coefficients.
+
+        With as many folds in all as there are rows, sums over folds are single rows.
+        """
+        known = self.spent.divisions.setdefault(str(rows), {})
+        if key in known:
+            return
+        if self.policy.goes_by("folds") and sum(known.values()) + folds - 1 > self.policy.parameters * rows:
+            raise refuse(
+                "folds", "this site has divided these rows into as many folds as it allows; use the folds (cv, "
+                "random_state) of before", f"{sum(known.values())} folds of {rows} rows",
+            )  # fmt: skip
+        known[key] = folds - 1
+        self.write()
+
+    def compare_data(self, run: str, data: str) -> None:
+        """Refuse to continue a run that was begun with other data; write down first what could not be before."""
+        if self._unwritten:
+            self.write()
+        if self.spent.data.get(run, data) != data:
+            raise refuse("budget", "the data of this site have changed since this run began: begin a new one")
+        self.spent.data[run] = data
+        if len(self.spent.data) > RUNS:
+            self.spent.data.pop(next(iter(self.spent.data)))
+
+    def count_refusal(self) -> bool:
+        """Count a refusal, and return whether there were too many: refusals tell something of the data as well."""
+        self.spent.refusals += 1
+        self.write()
+        return self.policy.goes_by("budget") and self.spent.refusals >= self.policy.refusals
+
+    def forgive(self) -> None:
+        """Forget what was refused: a person has looked at it."""
+        self.spent.refusals = 0
+        self.write()
+
+    def write(self, *, ahead: bool = True) -> None:
+        """Write the file, with some points ahead unless this is the end."""
+        self._unwritten = True
+        written = {name: count + ahead * AHEAD for name, count in self.spent.points.items()}
+        tree: dict[str, Any] = dataclasses.asdict(self.spent) | {"format": FORMAT, "points": written}
+        text = json.dumps(tree).encode()
+        files.write_sealed(self.path, lambda file: file.write(text))
+        self._written, self._unwritten = written, False
