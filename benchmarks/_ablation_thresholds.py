@@ -210,6 +210,10 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/stopping:CHEAP": Threshold("expected gap, in tolerances, at which clients are asked for two numbers"),
     "engines/stopping:DEAR": Threshold("the same, for gradients"),
     "engines/choice:FAR": Threshold("exchanges of Newton's method beside log2 of the digits"),
+    "engines/choice:MOST_COEFFICIENTS": fixed("coefficients up to which Hessians are sent", "limit: messages of 4 MB"),
+    "engines/choice:MOST_CLIENTS": fixed(
+        "clients up to which Hessians are sent each round", "open: their traffic grows with the number of clients"
+    ),
     "engines/choice:STEPS": fixed("exchanges where f is quadratic", "derived: one that asks, one that is certified"),
     "engines/choice:SURE": Threshold("rounds of ShiftedPDFP beside those that sizes predict, f quadratic"),
     "engines/choice:UNSURE": Threshold("the same for other f"),

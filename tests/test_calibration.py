@@ -117,7 +117,7 @@ def test_air_is_found_beside_the_object() -> None:
     raw = np.tile(beam, (20, 80, 1))
     raw[:, 20:60] *= 0.3
     raw[:8, :20] *= 0.5  # the object reaches one side in some views
-    raw = rng.poisson(raw) + 100
+    raw = rng.poisson(raw) + 100.0
     flat = ct.air(raw, np.full((80, 12), 100.0))
     assert flat.shape == (80, 12)
     np.testing.assert_allclose(flat[0] - 100, beam, rtol=0.005)
