@@ -32,15 +32,15 @@ def main() -> None:
     noise = np.random.default_rng(0).standard_normal(scan.data_shape)
     projections = (chest.project(scan) + 0.15 * noise).astype(np.float32)
 
-    whole = ct.reconstruct(projections, scan, tv=1.1e-3, nonnegative=False, device="cpu")
     site = np.arange(scan.n_views) % 3
     losses = ct.ProjectionLosses(projections, scan, clients=site)
-    gradient, tv = fpdfp.linops.Gradient(scan.volume), fpdfp.penalties.GroupL12(whole.weight, axis=0)
+    gradient, tv = fpdfp.linops.Gradient(scan.volume), fpdfp.penalties.GroupL12(1e-3, axis=0)
     problem = fpdfp.Problem(losses, tv, gradient, weights=np.full(3, 1 / scan.n_views))
     result = fpdfp.solve(problem, rounds=40)
     print(f"together:  {ct.psnr(result.x, truth):.1f} dB after {result.rounds} rounds")
     print(f"sent:      {result.total_up / 1e6:.1f} Mbit up, {result.total_down / 1e6:.1f} Mbit down in all")
 
+    whole = ct.reconstruct(projections, scan, tv=1.1e-3, nonnegative=False, device="cpu")
     print(f"one place: {ct.psnr(whole.volume, truth):.1f} dB after {whole.iterations} iterations")
     print(f"FDK:       {ct.psnr(ct.fdk(projections, scan), truth):.1f} dB")
     draw(truth, result.x, output / "tomography.png")

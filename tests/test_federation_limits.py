@@ -378,3 +378,54 @@ def held_inbox(held: list[int]) -> Inbox[Any]:
             return done
 
     return Watched(length=3 << 20)
+
+
+class TestHostileHub:
+    """What a hub does to a site or an analyst: neither ends, and neither keeps more than it must."""
+
+    @pytest.mark.parametrize(
+        "what",
+        [
+            b"XXXX" + bytes(40),
+            HEAD.pack(MAGIC, 1 << 30, 0),
+            HEAD.pack(MAGIC, 2, 0) + b"[]",
+            HEAD.pack(MAGIC, 6000, 0) + b"[" * 6000,
+            b"".join(encode(Message("certificate", {"certificate": "none"}))),
+            b"".join(encode(Message("ask", {"id": {"a": 1}, "left": float("nan"), "asker": 7}, b"x"))),
+            b"".join(encode(Message("ask", {}))),
+        ],
+    )
+    def test_a_site_comes_back_whatever_it_is_sent(self, tmp_path: Path, what: bytes) -> None:
+        with study(tmp_path) as (trial, hub), AgentThread(trial.join("north"), TrialDesk(None)) as agent:
+            trial.wait(["north"])
+            peer = next(one for one in hub.hub._peers if one.member.name == "north")
+
+            def send() -> None:
+                peer.queue.append([what])
+                peer.queued += len(what)
+                peer.ready.set()
+
+            hub._loop.call_soon_threadsafe(send)
+            time.sleep(0.3)
+            tree = {"north": {"kind": "echo", "body": 1}}
+            wait_until(lambda: isinstance(trial.asking.ask("x", tree, 5.0)["north"], dict))
+            assert agent.error is None
+
+    def test_a_long_status_is_not_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with study(tmp_path) as (trial, hub):
+            assert trial.link.status()["study"] == "study"
+            monkeypatch.setattr(trial.study.__class__, "warnings", lambda _: ["x" * (5 << 20)])
+            with pytest.raises(MessageError, match="status cannot be read"):
+                trial.link.status()
+            assert hub.hub._peers
+
+
+@pytest.mark.parametrize("damage", range(40, 400, 24))
+def test_a_damaged_invitation_is_one_sentence(tmp_path: Path, damage: int) -> None:
+    trial = Trial(tmp_path, ["north"])
+    path = trial.study.folder / "invitations" / "invitation-north.zip"
+    contents = bytearray(path.read_bytes())
+    contents[damage] ^= 0xFF
+    path.write_bytes(bytes(contents))
+    with contextlib.suppress(ValueError):
+        read_invitation(path)

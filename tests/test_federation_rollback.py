@@ -251,3 +251,10 @@ class TestBlockedRuns:
             site.trial.asking = Asking(site.trial.link)  # another process, by a clock that is right
             assert isinstance(site.ask(), MessageError)
             assert site.ask()["reply"]
+
+
+@pytest.mark.parametrize("contents", [b"", b"[]", b"{}", b'{"format": 1}', b'{"format": 1, "sites": {"north": [1]}}'])
+def test_damaged_anchors_are_named(tmp_path: Path, contents: bytes) -> None:
+    (tmp_path / anchors.FILE).write_bytes(contents)
+    with pytest.raises(ValueError, match=r"anchors\.json cannot be read"):
+        Anchors(tmp_path)

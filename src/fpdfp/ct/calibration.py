@@ -35,9 +35,10 @@ SMOOTHING = 1.0
 STEPS = 4
 #: The tilts that are tried first, in degrees.
 TILTS = (-4.0, -2.0, 0.0, 2.0, 4.0)
-#: The last parabolas reach so far, in degrees and in binned pixels. With 0.5 and 0.5, and three points, the tilts of 4
-#: of 50 synthetic scans were off by more than 0.1°, all of them with 5 or 10 % noise.
-WIDE_TILT, WIDE_OFFSET = 2.0, 1.5
+#: The last parabolas reach so far, in degrees and in binned pixels. With 0.5° the tilts of 4 of 50 synthetic scans were
+#: off by more than 0.1°, all of them with 5 or 10 % noise; with 2° they were right. Wider parabolas of offsets are skew
+#: in truncated scans: 0.4, 0.75 and 1.5 binned pixels moved one by 0.03, 0.05 and 0.15 pixels.
+WIDE_TILT, WIDE_OFFSET = 2.0, 0.375
 #: The part of the panel's sides that is not compared: a turned panel does not see it.
 BORDER = 1 / 16
 #: A tilt that moves no pixel by more than this, in pixels, is taken as zero.
@@ -222,7 +223,7 @@ def _tilt_and_offset(search: _Search, start: Trial, *, tilt: bool, offset: bool)
         angle = min(TILTS, key=lambda degrees: search.residual(sense, at, degrees))
         angle = _refine(lambda degrees: search.residual(sense, at, degrees), angle, 2.0)
     if offset:
-        at = _refine(lambda place: search.residual(sense, place, angle), at, float(search.bin))
+        at = _refine(lambda place: search.residual(sense, place, angle), at, 0.5 * search.bin)
     if tilt:
         angle = _fit(lambda degrees: search.residual(sense, at, degrees), angle, WIDE_TILT)
     if offset:
@@ -245,9 +246,9 @@ def _refine(residual: Callable[[float], float], middle: float, width: float) -> 
 
 
 def _fit(residual: Callable[[float], float], middle: float, width: float) -> float:
-    """Return the minimum of the parabola that fits the squares of five residuals best: noise then moves it less."""
+    """Return the minimum of the parabola that fits five residuals best: noise moves it less than with three."""
     steps = width * np.linspace(-1.0, 1.0, 5)
-    bend, slope, _ = np.polyfit(steps, [residual(middle + step) ** 2 for step in steps], 2)
+    bend, slope, _ = np.polyfit(steps, [residual(middle + step) for step in steps], 2)
     return middle if bend <= 0 else middle + float(np.clip(-0.5 * slope / bend, -width, width))
 
 

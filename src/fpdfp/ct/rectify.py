@@ -109,8 +109,8 @@ def _inside(maps: Array, detector: tuple[int, int]) -> tuple[int, int]:
     return count
 
 
-def resample(views: Array, maps: Array, detector: tuple[int, int]) -> Array:
-    """Return the values of views at the places that matrices assign to the pixels of a panel."""
+def resample(views: Array, maps: Array, detector: tuple[int, int], order: int = 3) -> Array:
+    """Return the values of views at the places that matrices assign to the pixels of a panel, by splines."""
     from scipy.ndimage import map_coordinates
 
     middle = 0.5 * (np.array(views.shape[1:]) - 1)
@@ -119,6 +119,6 @@ def resample(views: Array, maps: Array, detector: tuple[int, int]) -> Array:
     for view, m in enumerate(maps):
         u, v, depth = (m[i, 0] * a[:, None] + m[i, 1] * b + m[i, 2] for i in range(3))
         out[view] = map_coordinates(
-            views[view], [u / depth + middle[0], v / depth + middle[1]], order=3, mode="nearest"
+            views[view], [u / depth + middle[0], v / depth + middle[1]], order=order, mode="nearest"
         )
     return out

@@ -26,6 +26,8 @@ MOST, SETTLED = 25, 1e-3
 LEVEL = 0.005
 #: Voxels of half the side are tried where a voxel is larger than this, in pixels at the axis.
 COARSE = 0.5
+#: They are not tried beyond this number: the solver holds some sixteen volumes, of 4 GiB together in float32.
+MOST_VOXELS = 1 << 26
 #: They are used if they lower the score to this part.
 BETTER = 0.99
 #: The share of views and the quantile that the size of line integrals is taken from.
@@ -105,7 +107,8 @@ def choose(data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleTyp
     """
     search = _Search(data, geometry, nonnegative, module)
     best = search.walk(START)
-    if max(geometry.voxel) > COARSE * pixel_at_axis(geometry):
+    coarse = max(geometry.voxel) > COARSE * pixel_at_axis(geometry)
+    if coarse and math.prod(finer(geometry).volume) <= MOST_VOXELS:
         fine = _Search(data, finer(geometry), nonnegative, module)
         if fine.score(best) < BETTER * min(search.scores.values()):
             fine.walk(best)

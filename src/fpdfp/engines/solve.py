@@ -36,6 +36,7 @@ from fpdfp.errors import (
     CheckpointError,
     SeparationError,
 )
+from fpdfp.losses.base import EPS
 from fpdfp.losses.linear import LinearModel
 from fpdfp.methods.base import Method
 from fpdfp.pooled.separating import find_growing
@@ -201,7 +202,7 @@ def _name_separation(problem: Problem, result: Result, tol: float | None) -> Res
     if tol is None or not isinstance(problem.losses, LinearModel):
         return result
     # Newton's method is soon where nothing is left of the objective, and certifies that.
-    vanished = result.status == "converged" and result.certificate.scale > abs(result.objective)
+    vanished = result.status == "converged" and abs(result.objective) <= EPS * abs(result.history.objective[0])
     if not (vanished or result.status in NOT_REACHED):
         return result
     meter = Meter(problem.losses)

@@ -106,7 +106,9 @@ class Agent:
             try:
                 self._attend()
                 continue
-            except LostError as error:
+            except RefusedError:
+                raise
+            except (LostError, MessageError) as error:  # nothing that a hub sends ends a site but a refusal
                 if str(error) != said:  # once, not at every attempt
                     log.warning("%s; trying again", error)
                 said = str(error)

@@ -64,10 +64,19 @@ class Anchors:
         self._known: dict[str, tuple[Anchor, str]] = {}
         self._saved, self._changed = -EVERY, False
         if self.path.exists():
-            tree = json.loads(self.path.read_bytes())
-            if tree.get("format") != FORMAT:
-                raise ValueError(f"{self.path} has format {tree.get('format')}; this release reads format {FORMAT}")
-            self._known = {site: (Anchor(*anchor), era) for site, (anchor, era) in tree["sites"].items()}
+            try:
+                tree = json.loads(self.path.read_bytes())
+                written = tree["format"]
+                if written == FORMAT:
+                    self._known = {site: (Anchor(*anchor), str(era)) for site, (anchor, era) in tree["sites"].items()}
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise ValueError(f"{self.path} cannot be read: restore it, or remove it if you know why") from None
+            if written != FORMAT:
+                raise ValueError(f"{self.path} has format {written}; this release reads format {FORMAT}")
+
+    def era(self, site: str) -> str:
+        """Return since which beginning of its log a site is remembered; empty for one that is not."""
+        return self._known.get(site, (None, ""))[1]
 
     def of(self, site: str, era: str) -> Anchor | None:
         """Return what is remembered of a site since its log began, or was accepted."""

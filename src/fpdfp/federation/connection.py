@@ -277,6 +277,8 @@ def read_status(message: Message) -> dict[str, Any]:
     return {"study": study, "software": read_release(said.get("software")), "sites": sites, "warnings": warnings}
 
 
+#: The longest list of sites, in bytes.
+LONGEST_STATUS = 1 << 22
 #: Requests to several sites go in one message of at most so many bytes, if there are more than one.
 TOGETHER = 1 << 26
 #: Exchanges that the latency is the median of; those with at most so many bytes, and with at least so many.
@@ -352,7 +354,7 @@ class Connection:
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.measured, self.usage = Measured(), Usage()
-        self._anchors, self._eras = Anchors(identity.folder), dict[str, str]()
+        self._anchors = Anchors(identity.folder)
         self._stream: Stream | None = None
         self._certificate = b""
         self._arrived: Inbox[Message | Exception] = Inbox()
@@ -406,6 +408,7 @@ class Connection:
         with self._alone:
             until = time.monotonic() + timeout
             stream = self._connect(until)
+            stream.limit(LONGEST_STATUS)
             number = next(self._numbers)
             stream.send(Message("status", {"id": number}))
             while True:
@@ -459,9 +462,8 @@ class Connection:
         site, era = str(message.about.get("site")), printable(message.about.get("era"), 100)
         if "log" not in message.about:
             return None
-        if self._eras.setdefault(site, era) != era:
+        if self._anchors.era(site) not in ("", era):
             log.warning("the coordinator has accepted that the log of %s begins anew", site)
-        self._eras[site] = era
         return self._anchors.check(site, read_anchor(message.about["log"]), era)
 
     def _next(self, until: float) -> Message | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import tomllib
 import zipfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,7 +147,7 @@ def read_invitation(path: Path | str) -> Invitation:
         key, mark, certificate = found["once.pem"].partition(b"-----BEGIN CERTIFICATE-----")
         if not mark:
             raise ValueError("it has no certificate")
-    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, KeyError, ValueError) as error:
         raise ArgumentError("invitation", f"must be a file that fpdfp federation new has written: {error}") from None
     return Invitation(about, Credentials(found["ca.pem"], key, mark + certificate))
 
