@@ -246,7 +246,8 @@ def tells_one_row(told: list[Any], X: Any) -> bool:
     Or of the sum over the two rows of the rare group, which no answer may be about; or of a row without its last entry,
     since that of the intercept is the same in two models.
     """
-    found = [one.ravel() for one in told]
+    # Triangles of matrices have other lengths: pieces of these are no rows.
+    found = [one for one in told if one.ndim and one.shape[-1] == X.shape[1]]
     found += [one - other for one, other in itertools.combinations(found, 2) if one.shape == other.shape]
     for end in (X.shape[1], X.shape[1] - 1):
         own = X[:, :end]
@@ -256,7 +257,7 @@ def tells_one_row(told: list[Any], X: Any) -> bool:
         rows = np.concatenate([own, own[[5]] + own[[9]]]) / units
         rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
         for flat in found:
-            for vector in flat.reshape(-1, X.shape[1]) if flat.size % X.shape[1] == 0 else ():
+            for vector in flat.reshape(-1, X.shape[1]):
                 scaled = vector[:end] / units
                 size = float(np.linalg.norm(scaled))
                 # What is left of a difference by rounding is no row.
