@@ -48,34 +48,6 @@ def look_at_margins(
 
 
 @serial
-def share_of_one(new: Any, old: Any, folds: Any, count: Any, least: Any, rounding: Any) -> Any:
-    """Return the largest share of one row in a change that fewer effective rows than ``least`` share, or 0.
-
-    That is looked at over all rows and over those of each fold, whose numbers are below ``count``. Changes of at most
-    ``rounding`` are none.
-    """
-    sums = np.zeros((count, 3))  # the sum of changes, of their squares, and the largest
-    for i in range(new.size):
-        change = abs(new[i] - old[i])
-        line = sums[folds[i]]
-        line[0] += change
-        line[1] += change * change
-        line[2] = max(line[2], change)
-    found = 0.0
-    total, squares, largest = 0.0, 0.0, 0.0
-    for fold in range(sums.shape[0]):
-        line = sums[fold]
-        total += line[0]
-        squares += line[1]
-        largest = max(largest, line[2])
-        if line[2] > rounding and line[0] * line[0] < least * line[1]:
-            found = max(found, line[2] / line[0])
-    if largest > rounding and total * total < least * squares:
-        found = max(found, largest / total)
-    return found
-
-
-@serial
 def count_ranks(rank: Any, weight: Any, most: Any, sequence: Any, asked: Any, size: Any, out: Any) -> None:
     """Write, for each question, the weight of the first ``most`` entries with a lower, a higher and the same rank.
 
