@@ -48,7 +48,7 @@ CLEAR = 1.02
 
 
 class Trial(NamedTuple):
-    """What one setting predicts: the residual of left-out views, relative to these."""
+    """A setting, and the residual of left-out views with it, relative to these views."""
 
     sense: int
     offset: float
@@ -58,7 +58,7 @@ class Trial(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """A corrected geometry, and how clearly the views ask for it.
+    """A corrected geometry, and how clearly the views determine it.
 
     Attributes
     ----------
