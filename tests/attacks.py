@@ -27,7 +27,7 @@ from fpdfp.engines import spec
 from fpdfp.engines.evaluations import ZERO, Evaluated, Evaluations
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.job import Place
-from fpdfp.engines.losses import At, Constants, Facts
+from fpdfp.engines.losses import At, Bounds, Constants, Facts
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.requests import Address, Request
 from fpdfp.federation import questions
@@ -219,9 +219,10 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
     factor = fpdfp.linops.Matrix(np.outer(direction, direction)) if len(shape) == 1 else None
     return [
         At(x, ["values", "gradients"]), At(x, ["values", "gradients"]), At(x, ["values", "gradients"]),
-        Informations(x.astype(np.float64)), Facts(), Exact("moments"), NewtonExchange(), FeatureBounds("slopes"),
+        Informations(x.astype(np.float64)), Facts(), Bounds(), Exact("moments"), NewtonExchange(),
+        FeatureBounds("slopes"),
         Constants(factor), Constants(factor, None, 1), many, many,
-    ][rng.integers(12)]  # fmt: skip
+    ][rng.integers(13)]  # fmt: skip
 
 
 def arrays_in(tree: Any, asked: Any) -> Iterator[Any]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from fpdfp.cohorts.question import Columns
 from fpdfp.engines import spec
-from fpdfp.engines.losses import At
+from fpdfp.engines.losses import At, Bounds, LossBounds
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.replies import check_rows, decode_once, decode_update
@@ -54,7 +54,7 @@ def corpus() -> list[Answered]:
         if "needs" not in tree:
             found.append(Answered(recorded.name, Request.read(request), site, tree))
     losses = fuzz_requests.problems()["graph"].losses
-    facts: dict[str, Any] = {"facts": {}}
+    facts: dict[str, Any] = {"facts": {}, "bounds": {}}
     found += 20 * [Answered("facts", Request.read(facts), Site(losses), unpack(pack(Site(losses).handle(facts))))]
     return found
 
@@ -89,7 +89,8 @@ def read(answered: Answered, tree: Any) -> list[Any]:
         if part == "facts" and math.prod(given.shape) > LARGE:
             pass  # the server believes a site that claims so many features, and needs memory for them
         elif part == "facts":
-            away = RemoteLosses(Loopback(fuzz_requests.problems()["graph"], sites=1), [given])
+            bounds = LossBounds(np.ones(len(given.sizes)), 0.0)
+            away = RemoteLosses(Loopback(fuzz_requests.problems()["graph"], sites=1), [given], [bounds])
             found += [away.sizes, *away.constants()]
         elif ask.answers is Columns:
             assert asked.about.clients is not None
@@ -102,6 +103,9 @@ def read(answered: Answered, tree: Any) -> list[Any]:
             if done.shapes != list(shapes.values()) or len(done.arrays[0]) != len(clients):
                 raise AssertionError("its arrays have other shapes")
             found += [*done.arrays, np.array(done.work)]
+        elif isinstance(ask, Bounds):
+            check_rows(given.lipschitz, (rows,))
+            found += [given.lipschitz[np.isfinite(given.lipschitz)]]
         elif part == "memory":
             found += given.memory.values()
         elif part == "duals":

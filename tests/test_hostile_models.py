@@ -15,7 +15,7 @@ import fpdfp
 from fpdfp.compress import decode
 from fpdfp.engines import spec
 from fpdfp.engines.checkpoint import probe
-from fpdfp.engines.losses import At, Constants, Facts
+from fpdfp.engines.losses import At, Bounds, Constants, Facts
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.requests import Request
 from fpdfp.errors import Refusal, RefusalError
@@ -170,7 +170,7 @@ def largest_weight(ask: Ask) -> Any:
     """Lipschitz constants with the weights 1 and 1 + 1e9 of one row differ by that row alone: ‖row‖², exactly."""
     weight = Arithmetic("+", Number(1e-9), Arithmetic("*", OLD, Column("income")))
     given = design(Column("died"), times(0.0, Column("age")), weights=weight)
-    found = facts(ask, glm(given, "binomial", "logit"))["lipschitz"][0]
+    found = ask(glm(given, "binomial", "logit"), Request((Bounds(),)))["bounds"]["lipschitz"][0]
     return np.array([ROWS[PERSON, 0], found * 4, 1.0])
 
 

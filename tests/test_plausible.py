@@ -41,8 +41,8 @@ def test_facts(field: str, lie: Any, words: str) -> None:
         def carry(self, asked: Any, deadline: Any) -> Any:
             replies = super().carry(asked, deadline)
             if "facts" in asked.get(1, {}):
-                facts = replies[1]["facts"]
-                facts[field] = lie(facts[field])
+                told = next(replies[1][name] for name in ("facts", "bounds") if field in replies[1][name])
+                told[field] = lie(told[field])
             return replies
 
     assert len(Loopback(problem, 3).losses().sizes) == 3

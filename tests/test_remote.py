@@ -663,7 +663,7 @@ class TestMistakes:
 
         def trouble(site: int, request: dict[str, Any], reply: bytes) -> bytes:
             tree = unpack(reply)
-            tree["facts"]["lipschitz"] = -tree["facts"]["lipschitz"]
+            tree["bounds"]["lipschitz"] = -tree["bounds"]["lipschitz"]
             return pack(tree)
 
         crew = Loopback(problem, trouble=trouble, patience=0.05)
@@ -789,14 +789,15 @@ class TestReviewed:
         ("name", "value"),
         [
             ("family", None), ("form", "cubic"), ("constants", 3), ("sizes", np.array([2**62, 1])),
-            ("least_convexity", -1.0), ("dtype", "<f2"), ("shape", [-12]), ("shape", [2**31]),
+            ("least_convexity", -1.0), ("lipschitz", np.ones(3)), ("dtype", "<f2"),
+            ("shape", [-12]), ("shape", [2**31]),
         ],
     )  # fmt: skip
     def test_facts_that_cannot_be_name_the_site(self, name: str, value: Any, caplog: pytest.LogCaptureFixture) -> None:
         def trouble(site: int, request: dict[str, Any], reply: bytes) -> bytes:
             tree = unpack(reply)
             if site == 1:
-                tree["facts"][name] = value
+                tree["facts" if name in tree["facts"] else "bounds"][name] = value
             return pack(tree)
 
         crew = Loopback(helpers.graph_guided(clients=4), trouble=trouble, patience=0.05)

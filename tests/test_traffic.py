@@ -191,8 +191,9 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
     for request, reply in zip(crew.requests, crew.up, strict=True):
         if "facts" in request:
             facts = reply["facts"]
-            numbers = [facts[one] for one in ("sizes", "lipschitz", "probe", "values")]
-            add("facts up", [np.concatenate([*numbers, [facts["least_convexity"]]])])
+            bounds = reply["bounds"]
+            numbers = [facts["sizes"], bounds["lipschitz"], facts["probe"], facts["values"]]
+            add("facts up", [np.concatenate([*numbers, [bounds["least_convexity"]]])])
             add("facts up", facts["constants"])
             add("facts up", [facts["features"]] if len(facts["features"]) else [])
             rest = {
@@ -206,10 +207,9 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
                 "restricts",
                 "convex",
                 "constants",
-                "least_convexity",
                 "features",
             }
-            assert set(facts) == rest | {"sizes", "lipschitz", "probe", "values"}
+            assert set(facts) == rest | {"sizes", "probe", "values"}
         if "constants" in request:
             add("constants up", [one[0] for one in reply["constants"].values()])
         for name in set(request) & ONCE:

@@ -35,8 +35,6 @@ class LossFacts:
     shape: Shape
     dtype: Literal["<f4", "<f8"]
     sizes: IntArray
-    lipschitz: np.ndarray  # infinite ones too
-    least_convexity: float
     form: Form
     batches: bool
     hessians: bool
@@ -54,16 +52,11 @@ class LossFacts:
         rows = (len(self.sizes),) if self.sizes.ndim == 1 and self.sizes.size else (1,)
         if self.sizes.shape != rows or not ((self.sizes >= 1) & (self.sizes <= LARGEST_SIZE)).all():
             raise MessageError("sizes must say of each client how many samples it has")
-        for name in ("lipschitz", "probe", "values"):
+        for name in ("probe", "values"):
             if getattr(self, name).shape != rows:
                 raise MessageError(f"{name} must be numbers of shape {rows}")
-        for name in ("probe", "values"):
             if float(abs(getattr(self, name)).max()) > LARGEST_NUMBER:
                 raise MessageError(f"{name} must not be too large")
-        if not ((self.lipschitz >= 0) & ((self.lipschitz <= LARGEST_NUMBER) | np.isposinf(self.lipschitz))).all():
-            raise MessageError("lipschitz must be at least 0")
-        if not 0 <= self.least_convexity <= LARGEST_NUMBER:
-            raise MessageError("least_convexity must be at least 0")
         if self.features.shape not in ((0,), self.shape[-1:]):
             raise MessageError("features must be a digest of the name of each feature, or empty")
 
@@ -73,7 +66,7 @@ class LossFacts:
 class Facts(Question):
     """What the server must know of the losses before it can choose steps, and what it asks in any case."""
 
-    reveals = reveals(uses="values lipschitz hessians")
+    reveals = reveals(uses="values hessians")
     answers = LossFacts
 
     def points_at(self, shape: Shape) -> Points:
@@ -90,8 +83,6 @@ class Facts(Question):
             shape=losses.shape,
             dtype="<f4" if losses.dtype == np.float32 else "<f8",
             sizes=losses.sizes,
-            lipschitz=losses.lipschitz(),
-            least_convexity=losses.least_convexity,
             form=losses.form,
             batches=losses.supports_batches,
             hessians=losses.hessians(zero, np.arange(0)) is not None,
@@ -103,6 +94,37 @@ class Facts(Question):
             probe=bounded(losses.values(losses.xp.asarray(probe(losses.shape, losses.dtype)), clients)),
             values=bounded(losses.values(zero, clients)),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class LossBounds:
+    """Lipschitz constants of the clients' gradients, infinite where there are none, and a constant of convexity."""
+
+    lipschitz: np.ndarray
+    least_convexity: float
+
+    def __post_init__(self) -> None:
+        if not ((self.lipschitz >= 0) & ((self.lipschitz <= LARGEST_NUMBER) | np.isposinf(self.lipschitz))).all():
+            raise MessageError("lipschitz must be at least 0")
+        if not 0 <= self.least_convexity <= LARGEST_NUMBER:
+            raise MessageError("least_convexity must be at least 0")
+
+
+@question("bounds")
+@dataclasses.dataclass(frozen=True)
+class Bounds(Question):
+    """How much the losses bend at most and at least.
+
+    A question of its own: of these the server takes maxima, minima and means over clients, and a cohort that hides what
+    single clients answer can answer it with these alone.
+    """
+
+    reveals = reveals(uses="lipschitz")
+    answers = LossBounds
+
+    def answer(self, local: LocalLosses) -> LossBounds:
+        """Return the bounds of all clients."""
+        return LossBounds(local.losses.lipschitz(), local.losses.least_convexity)
 
 
 @dataclasses.dataclass(frozen=True)

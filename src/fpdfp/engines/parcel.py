@@ -60,7 +60,9 @@ NAMES = (
     "parts", "values", "gradients", "point", "part", "weights", "direction", "scale", "factor", "coordinates",
     "batch_size", "difference", "slope", "triangle", "hessian", "linear", "v", "sums", "moments", "schema", "columns",
     "name", "unit", "missing", "levels", "counts", "least", "largest", "distinct", "rows", "design", "terms", "column",
-    "value", "response", "coded", "price", "problems", "folds", "conversation", "number", "needs_head",
+    "value", "response", "coded", "price", "problems", "folds", "conversation", "number", "needs_head", "bounds",
+    "lipschitz", "least_convexity", "family", "shape", "dtype", "sizes", "form", "batches", "hessians", "restricts",
+    "convex", "probe",
 )  # fmt: skip
 NUMBER_OF = {name: number for number, name in enumerate(NAMES)}
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.engines.losses import LossBounds, LossFacts
 from fpdfp.errors import MessageError
 
 #: The most rows: a column of them has 16 GiB.
@@ -28,15 +29,15 @@ TIMES = 1e6
 CONSTANTS = 1e9
 
 
-def check_facts(name: str, facts: Any) -> None:
-    """Refuse facts of a site's losses (rows, constants, values) that cannot be."""
+def check_facts(name: str, facts: LossFacts, bounds: LossBounds) -> None:
+    """Refuse facts and bounds of a site's losses (rows, values, constants) that cannot be."""
     if int(facts.sizes.max(initial=0)) > ROWS or int(facts.sizes.sum()) > ROWS:
         raise MessageError(f"{name} says that it has {int(facts.sizes.sum())} rows, more than a table can have")
-    finite = _finite(facts.lipschitz)
-    if finite.max(initial=0.0) > NUMBER or not facts.least_convexity <= finite.min(initial=np.inf) * (1 + 1e-6):
+    finite = _finite(bounds.lipschitz)
+    if finite.max(initial=0.0) > NUMBER or not bounds.least_convexity <= finite.min(initial=np.inf) * (1 + 1e-6):
         raise MessageError(
             f"{name} says that its losses have Lipschitz constants of {finite.max(initial=0.0):.3g} and are strongly "
-            f"convex by {facts.least_convexity:.3g}, which cannot be"
+            f"convex by {bounds.least_convexity:.3g}, which cannot be"
         )
     for what in ("probe", "values"):
         given = getattr(facts, what)
@@ -44,12 +45,12 @@ def check_facts(name: str, facts: Any) -> None:
             raise MessageError(f"{name} says that its losses are {abs(given).max():.3g} at a point, which cannot be")
 
 
-def compare_facts(names: Sequence[str], facts: Sequence[Any]) -> None:
-    """Check the facts of each site, and refuse those of one that would be the answer alone."""
-    for name, one in zip(names, facts, strict=True):
-        check_facts(name, one)
+def compare_facts(names: Sequence[str], facts: Sequence[LossFacts], bounds: Sequence[LossBounds]) -> None:
+    """Check the facts and bounds of each site, and refuse those of one that would be the answer alone."""
+    for name, one, own in zip(names, facts, bounds, strict=True):
+        check_facts(name, one, own)
     compare(names, [float(one.sizes.sum()) for one in facts], TIMES, "{:.0f} rows")
-    largest = [float(_finite(one.lipschitz).max(initial=0.0)) for one in facts]
+    largest = [float(_finite(one.lipschitz).max(initial=0.0)) for one in bounds]
     compare(names, largest, CONSTANTS, "losses with a Lipschitz constant of {:.3g}")
     known = [i for i, constant in enumerate(largest) if constant > 0]
     compare([names[i] for i in known], [1.0 / largest[i] for i in known], CONSTANTS, "losses of curvature 1/{:.3g}")

@@ -15,7 +15,7 @@ from fpdfp.cohorts.question import Question
 from fpdfp.compress import Compressor
 from fpdfp.engines.collector import Check, Collector, Totals
 from fpdfp.engines.job import Job, Place
-from fpdfp.engines.losses import At, Constants, Duals, Facts
+from fpdfp.engines.losses import At, Bounds, Constants, Duals, Facts
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.replies import Decoded, check_rows, decode_once
 from fpdfp.engines.requests import Address, Reply, Request
@@ -103,9 +103,14 @@ class RemoteEngine(Transport):
         """Ask all sites what must be known of their losses, as functions of some features."""
         from fpdfp.engines.remote_losses import RemoteLosses
 
-        request = Request((Facts(),), Address(features=features))
-        replies = self.ask_all(request, lambda site, reply: reply.part("facts"))
-        return RemoteLosses(self, [reply.part("facts") for reply in replies], features)
+        request = Request((Facts(), Bounds()), Address(features=features))
+
+        def check(site: int, reply: Reply) -> None:
+            check_rows(reply.part("bounds").lipschitz, reply.part("facts").sizes.shape)
+
+        replies = self.ask_all(request, check)
+        facts, bounds = ([reply.part(name) for reply in replies] for name in ("facts", "bounds"))
+        return RemoteLosses(self, facts, bounds, features)
 
     def declare(self, problems: int, folds: int) -> None:
         """Tell sites that so many related problems are about to be solved together: nothing where they do not ask."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.engines.checkpoint import probe
-from fpdfp.engines.losses import OUTSIDE, LossFacts
+from fpdfp.engines.losses import OUTSIDE, LossBounds, LossFacts
 from fpdfp.engines.plausible import compare_facts
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.result import FeatureSubset
@@ -34,7 +34,9 @@ class RemoteLosses(Losses):
     Values and gradients at the point asked for last are kept, since more than one thing may be wanted there.
     """
 
-    def __init__(self, engine: RemoteEngine, facts: Sequence[LossFacts], features: bytes = b"") -> None:
+    def __init__(
+        self, engine: RemoteEngine, facts: Sequence[LossFacts], bounds: Sequence[LossBounds], features: bytes = b""
+    ) -> None:
         self.engine = engine
         #: The digest of the features that these losses are functions of, empty for all.
         self.features = features
@@ -46,13 +48,13 @@ class RemoteLosses(Losses):
                         f"sites must have losses of the same kind: {what} is {getattr(fact, what)!r} at {name} and "
                         f"{getattr(first, what)!r} at {engine.names[0]}"
                     )
-        compare_facts(engine.names, facts)
+        compare_facts(engine.names, facts, bounds)
         if not features:
             _compare_features(engine.names, [fact.features for fact in facts])
         self._facts, self.shape, self.dtype = first, first.shape, np.dtype(first.dtype)
         self.sizes = np.concatenate([fact.sizes for fact in facts])
-        self._lipschitz: Array = np.concatenate([fact.lipschitz for fact in facts])
-        self._convexity = min(fact.least_convexity for fact in facts)
+        self._lipschitz: Array = np.concatenate([bound.lipschitz for bound in bounds])
+        self._convexity = min(bound.least_convexity for bound in bounds)
         self.lower_bound = 0.0 if first.family.split("(")[0] in NONNEGATIVE else -np.inf
         ends = np.cumsum([0, *(len(fact.sizes) for fact in facts)])
         #: The numbers of each site's clients.

@@ -22,7 +22,8 @@ from fpdfp.federation.text import LONGEST, printable
 KEPT, WAITING, REFUSED = ".parcel", ".waiting", ".refused"
 #: What the parts of a reply are, in words.
 WORDS = {
-    "facts": "the number of rows, constants of the loss, and the mean loss at two points",
+    "facts": "the number of rows, what kind of loss there is, and the mean loss at two points",
+    "bounds": "bounds of the curvature of the loss",
     "gather": "what a preconditioner is made of, second moments of the features or parts of them; or for a path or a "
     "cross-validation mean losses and gradients at many points, also without a fold of the rows, and Hessians",
     "price": "nothing of the data: that a path or a cross-validation of so many problems and folds may begin, and its "
