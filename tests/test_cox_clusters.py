@@ -11,7 +11,7 @@ import pytest
 
 import fpdfp
 from fpdfp import FederatedCoxRegression
-from fpdfp.errors import ArgumentError, Refusal
+from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.losses import Cox
 from tests.r_cases import frame
 from tests.test_cox_estimator import DeskCohort
@@ -53,10 +53,10 @@ def test_few_clusters_are_not_told(desks: Any) -> None:
     table = subjects()
     table["pair"] = np.arange(len(table))
     table.loc[table.index[1], "pair"] = 0
-    with pytest.raises(Refusal, match="clusters only if at least 3 of them have several rows"):
+    with pytest.raises(RefusalError, match="clusters only if 3 of them have several rows"):
         FederatedCoxRegression(baseline=False).fit(desks(table), f"{FORMULA} + cluster(pair)")
-    table["patient_id"] = table["subject"]  # a name that sites do not tell
-    with pytest.raises(ArgumentError, match="no site has the column 'patient_id'"):
+    table["patient_id"] = table["subject"]  # a name that sites do not allow
+    with pytest.raises(ArgumentError, match="does not allow the column 'patient_id'"):
         FederatedCoxRegression(baseline=False).fit(desks(table), f"{FORMULA} + cluster(patient_id)")
 
 

@@ -144,7 +144,7 @@ def test_constants_of_another_type() -> None:
         def carry(self, asked: Any, deadline: Any) -> Any:
             replies = super().carry(asked, deadline)
             for reply in replies.values():
-                reply["facts"]["lipschitz"] = np.ceil(reply["facts"]["lipschitz"]).astype(np.int64)
+                reply["bounds"]["lipschitz"] = np.ceil(reply["bounds"]["lipschitz"]).astype(np.int64)
             return replies
 
     found = Rounded(graph_guided(clients=2, rows=30, d=6), 2).losses()

@@ -270,7 +270,8 @@ class Stopping:
     def _judge_step(self, certificate: Certificate, known: str, part: float = 1.0) -> Ending | None:
         """End where the server's own model of F expects no more than (a part of) the tolerance."""
         expected = self.run.predicted_gap() / certificate.scale
-        if not expected <= part * self.tol:
+        # Below the rounding of F, a model of F says nothing about F.
+        if not expected <= part * self.tol or self.tol < float(np.finfo(self.run.problem.model.dtype).eps):
             return None
         return Ending(
             "stationary",

@@ -39,7 +39,7 @@ def find_growing(problem: Problem, x: Array, v: Array, objective: float, tol: fl
     losses, x = problem.losses, x.astype(np.float64)
     if not isinstance(losses, LinearModel):
         return []
-    directions = find_free(problem, losses._ridge, x, v)
+    directions = find_free(problem, losses.ridge_of_x, x, v)
     hessian = problem.hessian(x) if len(directions) else None
     if hessian is None:
         return []
