@@ -13,7 +13,8 @@ fpdfp.ct.reconstruct use all views in every round.
 ``passes`` are projections and back-projections of all views. Times are those of rounds, without what is set up once
 (but for fpdfp.ct.reconstruct, whose are all) and without evaluations; what counts is the first evaluation above the
 mark. With ``--calls`` nothing is compared: calls of ``solve`` with default settings and of FPDFP are timed from the
-call to the result (the second of two, since kernels are compiled by then), and reading the certificate, which computes it.
+call to the result (the second of two, since kernels are compiled by then), and then the certificate, which is
+computed when it is read.
 """
 
 from __future__ import annotations
