@@ -140,7 +140,14 @@ def test_every_command_of_the_guides_runs(machine: Machine, monkeypatch: pytest.
     assert fitted.intercept_.tolist() == here.intercept_.tolist()
     (run,) = (folder / "study" / "runs").iterdir()
     assert fpdfp.runs.load(run).info["status"] == "converged"
+    names["federation"].propose("elderly", "age >= 65")  # type: ignore[attr-defined]
     names["federation"].close()  # type: ignore[attr-defined]
+    again = machine.run("fpdfp federation repeat study study/runs/first", **{"runs/first": f"runs/{run.name}"})
+    assert "same digits" in again
+
+    # A proposal is shown with its counts, and answered.
+    assert "age >= 65" in machine.run("fpdfp federation approve north", folder="north")
+    assert "yes" in machine.run("fpdfp federation approve north elderly yes", folder="north")
 
     # What has left a site.
     assert "a round's work" in machine.run("fpdfp federation log north", folder="north")
@@ -155,6 +162,7 @@ def test_every_command_of_the_guides_runs(machine: Machine, monkeypatch: pytest.
     machine.run("fpdfp federation analyst study ada")
     shutil.move(folder / "study" / "invitations" / "invitation-ada.zip", folder)
     assert "fpdfp.Federation" in machine.run("fpdfp federation join invitation-ada.zip")
+    assert "south" in machine.run("fpdfp federation forget study south")
     machine.run("fpdfp federation remove study south")
     machine.wait("online since", 2)
     machine.started[1].terminate()

@@ -127,11 +127,12 @@ def _check_numbers(value: Any) -> None:
 def compare_answers(names: Sequence[str], answers: Sequence[Any]) -> None:
     """Refuse an answer about a table with which one site would be the answer alone."""
     rows = [getattr(one, "used", getattr(one, "rows", None)) for one in answers]
-    if all(isinstance(one, int) for one in rows):
-        compare(names, [float(one) for one in rows if one is not None], TIMES, "{:.0f} rows")
+    if not all(isinstance(one, int) for one in rows):
+        return
+    compare(names, [float(one) for one in rows if one is not None], TIMES, "{:.0f} rows")
     weights = [
-        one.weight / one.used if isinstance(getattr(one, "weight", None), float) and one.used else 0.0
-        for one in answers
+        one.weight / used if isinstance(getattr(one, "weight", None), float) and used else 0.0
+        for one, used in zip(answers, rows, strict=True)
     ]
     known = [i for i, weight in enumerate(weights) if weight > 0]
     compare([names[i] for i in known], [weights[i] for i in known], TIMES, "a weight of {:.3g} for a row")
