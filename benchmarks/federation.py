@@ -34,7 +34,7 @@ from fpdfp.federation.agent import Agent
 from fpdfp.federation.connection import Connection, enrol
 from fpdfp.federation.engine import Asking, FederationEngine
 from fpdfp.federation.hub import serve
-from fpdfp.federation.identity import read_invitation
+from fpdfp.federation.keys import read_invitation
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.rehearse import free_port
 from fpdfp.federation.request_guard import RequestGuard

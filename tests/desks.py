@@ -18,9 +18,9 @@ from fpdfp.engines.record import plan_name
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.requests import Request
 from fpdfp.errors import Refusal
-from fpdfp.federation.asker import Asker
 from fpdfp.federation.engine import refusal
 from fpdfp.federation.guard import ALL, GuardedData
+from fpdfp.federation.keys import Asker
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.request_guard import digest_of

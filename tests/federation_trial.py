@@ -19,12 +19,11 @@ from fpdfp.engines import spec
 from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError
 from fpdfp.federation.agent import Agent
-from fpdfp.federation.asker import Asker
 from fpdfp.federation.connection import Connection, enrol
 from fpdfp.federation.engine import Asking, FederationEngine
 from fpdfp.federation.framing import Backoff
 from fpdfp.federation.hub import Hub
-from fpdfp.federation.identity import Identity, read_invitation
+from fpdfp.federation.keys import Asker, Identity, read_invitation
 from fpdfp.federation.study import Study
 
 SITES = ("north", "east", "south")

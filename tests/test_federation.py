@@ -22,8 +22,8 @@ from fpdfp.federation import keys
 from fpdfp.federation.agent import respond
 from fpdfp.federation.engine import Asking, gather_answers
 from fpdfp.federation.framing import Message, clock_difference
-from fpdfp.federation.identity import About
-from fpdfp.federation.replay import ReplayGuard
+from fpdfp.federation.keys import About
+from fpdfp.federation.rollback import ReplayGuard
 from tests.federation_trial import (
     SITES,
     AgentThread,

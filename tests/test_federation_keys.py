@@ -20,10 +20,10 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 from fpdfp.errors import ArgumentError, MessageError
-from fpdfp.federation import framing, identity, keys
+from fpdfp.federation import framing, keys
 from fpdfp.federation.connection import Connection, Stream, enrol
 from fpdfp.federation.framing import LostError, Message, RefusedError
-from fpdfp.federation.identity import Identity, read_invitation
+from fpdfp.federation.keys import Identity, read_invitation
 from fpdfp.federation.study import Study
 from tests.federation_trial import AgentThread, HubThread, Trial, TrialDesk, free_port
 
@@ -162,7 +162,7 @@ def test_a_private_key_never_travels_and_an_invitation_serves_once(trial: Trial,
 def test_a_lost_answer_can_be_asked_for_again(trial: Trial, tmp_path: Path) -> None:
     """The hub has signed the key, but the site never got the certificate: the same key may ask again."""
     invited, folder = invitation(trial), tmp_path / "mine"
-    request = keys.make_request(identity.pending_key(folder), "north")
+    request = keys.make_request(keys.pending_key(folder), "north")
     with Stream(invited.about, invited.credentials) as line:
         line.send(Message("enrol", {"request": request.decode()}))
         wait_until(lambda: trial.study.registry.named("north").state == "joined")

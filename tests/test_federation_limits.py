@@ -23,7 +23,7 @@ from fpdfp.federation import framing, keys
 from fpdfp.federation.connection import Stream, enrol
 from fpdfp.federation.framing import HEAD, MAGIC, METHOD, Inbox, LostError, Message, RefusedError, encode, hello
 from fpdfp.federation.hub import Limits, Peer, Rate
-from fpdfp.federation.identity import Identity, read_invitation
+from fpdfp.federation.keys import Identity, read_invitation
 from tests.federation_trial import AgentThread, HubThread, Trial, TrialDesk
 
 #: The limits that a test below is about.

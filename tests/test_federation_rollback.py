@@ -16,12 +16,11 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 from fpdfp.errors import MessageError, RefusalError
-from fpdfp.federation import anchors, commands
-from fpdfp.federation.anchors import Anchor, Anchors, read_anchor
+from fpdfp.federation import commands, rollback
 from fpdfp.federation.audit import HEAD, LOG, Audit
 from fpdfp.federation.connection import Connection
 from fpdfp.federation.engine import Asking
-from fpdfp.federation.replay import AHEAD, FILE, ReplayGuard
+from fpdfp.federation.rollback import AHEAD, FILE, Anchor, Anchors, ReplayGuard, read_anchor
 from tests.federation_trial import AgentThread, HubThread, Trial, TrialDesk
 
 DAY = 24 * 3600 * 10**9
@@ -46,7 +45,7 @@ class LoggingDesk(TrialDesk):
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anchors come with every answer, and are written at once."""
-    for module in ("anchors", "agent", "hub"):
+    for module in ("rollback", "agent", "hub"):
         monkeypatch.setattr(f"fpdfp.federation.{module}.EVERY", -1.0)
 
 
@@ -164,7 +163,7 @@ def test_an_analyst_notices_where_the_hub_does_not(tmp_path: Path, often: None) 
         with HubThread(trial.study):
             site = Site(trial)
             site.answers(3)
-        (trial.study.folder / anchors.FILE).unlink()
+        (trial.study.folder / rollback.ANCHORS).unlink()
         for name in (LOG, HEAD):
             (site.folder / name).unlink()
         trial.link.close()
@@ -222,7 +221,7 @@ def test_anchors_are_kept_in_a_file_and_another_format_is_refused_by_name(tmp_pa
     assert again.check("north", Anchor(4, "a" * 16), "era") is not None
     assert again.check("north", None, "era") is not None
     assert again.check("north", Anchor(1, "b" * 16), "another era") is None
-    (tmp_path / anchors.FILE).write_text('{"format": 7}')
+    (tmp_path / rollback.ANCHORS).write_text('{"format": 7}')
     with pytest.raises(ValueError, match=r"anchors\.json has format 7"):
         Anchors(tmp_path)
 
@@ -255,6 +254,6 @@ class TestBlockedRuns:
 
 @pytest.mark.parametrize("contents", [b"", b"[]", b"{}", b'{"format": 1}', b'{"format": 1, "sites": {"north": [1]}}'])
 def test_damaged_anchors_are_named(tmp_path: Path, contents: bytes) -> None:
-    (tmp_path / anchors.FILE).write_bytes(contents)
+    (tmp_path / rollback.ANCHORS).write_bytes(contents)
     with pytest.raises(ValueError, match=r"anchors\.json cannot be read"):
         Anchors(tmp_path)

@@ -27,8 +27,8 @@ from fpdfp.federation.connection import Connection, Stream, read_status, take_ce
 from fpdfp.federation.engine import Asking
 from fpdfp.federation.framing import LostError, Message, RefusedError
 from fpdfp.federation.hub import Hub, Limits
-from fpdfp.federation.identity import PENDING, About, read_invitation
-from fpdfp.federation.replay import ReplayGuard
+from fpdfp.federation.keys import PENDING, About, read_invitation
+from fpdfp.federation.rollback import ReplayGuard
 from fpdfp.federation.study import Study
 from fpdfp.runs import toml
 from tests.federation_trial import HubThread, Trial, free_port

@@ -28,11 +28,10 @@ from fpdfp.federation import audit, framing
 from fpdfp.federation.agent import alone, respond
 from fpdfp.federation.framing import Message, RefusedError
 from fpdfp.federation.hub import Hub, Peer
-from fpdfp.federation.identity import About
+from fpdfp.federation.keys import About
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.replay import FILE, LINE, LINES, OlderError, ReplayGuard
 from fpdfp.federation.request_guard import RequestGuard as Desk
-from fpdfp.federation.slots import Slots
+from fpdfp.federation.rollback import FILE, LINE, LINES, OlderError, ReplayGuard, Slots
 from tests.desks import ANALYST, PLAIN, close_all, make_desk
 from tests.federation_trial import SITES, AgentThread, HubThread, Trial, TrialDesk, parts, running
 from tests.helpers import graph_guided

@@ -15,8 +15,8 @@ from fpdfp.errors import MessageError
 from fpdfp.federation.agent import respond
 from fpdfp.federation.conversation import MOST, Receiver, Sender, join, split
 from fpdfp.federation.framing import PART, Message, pack_together, unpack_together
-from fpdfp.federation.identity import About
-from fpdfp.federation.replay import ReplayGuard
+from fpdfp.federation.keys import About
+from fpdfp.federation.rollback import ReplayGuard
 from tests.federation_trial import Trial, TrialDesk, running
 
 WHOLE = {

@@ -21,14 +21,12 @@ from fpdfp._numbers import one_thread
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
-from fpdfp.federation.anchors import EVERY, read_anchor
-from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
 from fpdfp.federation.connection import Stream, renew, take_certificate
 from fpdfp.federation.conversation import CONVERSATION, NUMBER, UNKNOWN, Receiver
 from fpdfp.federation.framing import Backoff, Inbox, LostError, Message, RefusedError, clock_difference
-from fpdfp.federation.identity import About, Identity
-from fpdfp.federation.replay import FILE, OlderError, ReplayGuard
+from fpdfp.federation.keys import About, Asker, Identity
+from fpdfp.federation.rollback import EVERY, FILE, OlderError, ReplayGuard, read_anchor
 from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
 
 #: Seconds between two looks at the certificate.

@@ -17,7 +17,7 @@ from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.connection import Connection, Usage
 from fpdfp.federation.engine import Asking, FederationEngine, gather_answers
-from fpdfp.federation.identity import Identity
+from fpdfp.federation.keys import Identity
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, dump, read_answer, write
 from fpdfp.federation.text import log, read_name
 from fpdfp.losses.base import Losses

@@ -3,7 +3,7 @@
 A changed, removed or inserted line breaks the chain, and :func:`verify` says where. A log that was cut off at its end
 is a valid chain: so the file ``audit.head`` beside it holds the number and the hash of the last line. Whoever may write
 the folder can write both anew. To notice that too, note the hash that :func:`verify` returns somewhere else now and
-then, and give it to the next ``verify``. The hub and analysts remember lines as well (:mod:`fpdfp.federation.anchors`).
+then, and give it to the next ``verify``. The hub and analysts remember lines too (:mod:`fpdfp.federation.rollback`).
 
 Every line is handed to the operating system before a reply leaves, so it survives the end of the process. It is forced
 to the disk with every refusal, hold and first request of a run, and otherwise once a second: a power cut takes the
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fpdfp.engines import files
-from fpdfp.federation.anchors import DIGITS, Anchor
+from fpdfp.federation.rollback import DIGITS, Anchor
 from fpdfp.federation.text import log, printable
 
 LOG, HEAD = "audit.jsonl", "audit.head"

@@ -16,7 +16,7 @@ import typer
 from fpdfp.federation.text import LONGEST, printable, read_path
 
 if TYPE_CHECKING:
-    from fpdfp.federation.identity import Identity
+    from fpdfp.federation.keys import Identity
     from fpdfp.federation.request_guard import RequestGuard
 
 TEMPLATE = Path(__file__).parent / "template"
@@ -138,7 +138,7 @@ def join(
 def find_identity(invitation: Path, folder: Path | None) -> Identity:
     """Return who a site is: as its folder says, or as it enrols with an invitation."""
     from fpdfp.federation.connection import enrol
-    from fpdfp.federation.identity import Identity, read_invitation
+    from fpdfp.federation.keys import Identity, read_invitation
 
     if folder is not None and (folder / "identity.toml").exists():
         return Identity(folder)  # the invitation has served, and may be gone

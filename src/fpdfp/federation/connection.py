@@ -26,7 +26,6 @@ from typing import Any, Self
 
 from fpdfp.errors import AbsentError, MessageError, RefusalError
 from fpdfp.federation import keys
-from fpdfp.federation.anchors import Anchors, read_anchor
 from fpdfp.federation.framing import (
     CLIENT_OPTIONS,
     LONGEST,
@@ -47,8 +46,9 @@ from fpdfp.federation.framing import (
     pack_together,
     split,
 )
-from fpdfp.federation.identity import PENDING, About, Credentials, Identity, Invitation, pending_key
+from fpdfp.federation.keys import PENDING, About, Credentials, Identity, Invitation, pending_key
 from fpdfp.federation.registry import STATES
+from fpdfp.federation.rollback import Anchors, read_anchor
 from fpdfp.federation.text import log, printable, read_name, read_release, refuse_unprintable
 
 #: Seconds to wait for a connection and the hub's hello.

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import fpdfp
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
-from fpdfp.federation.anchors import EVERY, Anchors, read_anchor
 from fpdfp.federation.framing import (
     LONGEST,
     LONGEST_HEAD,
@@ -40,6 +39,7 @@ from fpdfp.federation.framing import (
     unpack_together,
 )
 from fpdfp.federation.registry import Member, refuse_early, refuse_used
+from fpdfp.federation.rollback import EVERY, Anchors, read_anchor
 from fpdfp.federation.study import Study
 from fpdfp.federation.text import log, printable, read_release
 

@@ -13,15 +13,15 @@ import fcntl
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fpdfp.cohorts.validation import validate
 from fpdfp.engines import files
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
+from fpdfp.federation.keys import Role
 from fpdfp.federation.text import read_name
 
-Role = Literal["site", "analyst"]
 FORMAT = 1
 #: How many certificates a member may have at once, and how often an invitation may be signed whose answer was lost.
 CERTIFICATES, SIGNED = 3, 10

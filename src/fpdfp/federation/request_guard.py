@@ -26,11 +26,11 @@ from fpdfp.errors import MessageError, Refusal
 from fpdfp.federation import guard, outbox
 from fpdfp.federation.approvals import Approvals
 from fpdfp.federation.asked import describe, write_design
-from fpdfp.federation.asker import Asker
 from fpdfp.federation.audit import Audit
 from fpdfp.federation.budget import Budget
+from fpdfp.federation.keys import Asker
 from fpdfp.federation.policy import Policy, refuse
-from fpdfp.federation.slots import say_full
+from fpdfp.federation.rollback import say_full
 from fpdfp.federation.text import log
 from fpdfp.formula.tree import columns_of
 from fpdfp.losses.base import Losses

@@ -24,8 +24,8 @@ from fpdfp import _checks
 from fpdfp.engines import files
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation import keys
-from fpdfp.federation.identity import About, Credentials, Identity, warn, write_invitation
-from fpdfp.federation.registry import Registry, Role
+from fpdfp.federation.keys import About, Credentials, Identity, Role, warn, write_invitation
+from fpdfp.federation.registry import Registry
 from fpdfp.federation.text import read_name
 from fpdfp.runs import toml
 
