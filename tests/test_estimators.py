@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 import fpdfp
 from fpdfp import FederatedLinearRegression, FederatedLogisticRegression
-from fpdfp.estimators.structure import differences
+from fpdfp.models.structure import differences
 from tests.helpers import conventions
 
 PENALTIES = ("l1", "elasticnet", "group", "fused", "graph")

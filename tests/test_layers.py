@@ -26,7 +26,7 @@ LAYERS = {
         "demo",
         "report",
         "federation",
-        "estimators ct.command",
+        "models ct.command",
         "federation.cohort",
         "federation.schema federation.table",
         "federation.columns federation.predictions federation.times",

@@ -15,7 +15,7 @@ from scipy.optimize import lsq_linear, minimize
 import fpdfp
 from fpdfp import FederatedGLM, FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators import concave
+from fpdfp.models import concave
 from tests.test_cohort import SitesCohort, patients, split
 from tests.test_estimators import data, textbook
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 MODULES = (
     "losses", "penalties", "linops", "methods", "compress", "steps", "precondition", "datasets", "datasets.splits",
-    "ct", "ct.phantoms", "estimators", "errors", "rng", "runs", "report", "loggers",
+    "ct", "ct.phantoms", "models", "errors", "rng", "runs", "report", "loggers",
 )  # fmt: skip
 #: What a page of the site may load is on the site itself.
 ELSEWHERE = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^"'\s>]+""")

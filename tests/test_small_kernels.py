@@ -258,7 +258,7 @@ FIRST = """
 import time
 started = time.perf_counter()
 from sklearn.datasets import load_breast_cancer
-from fpdfp.estimators import FederatedLogisticRegression
+from fpdfp.models import FederatedLogisticRegression
 X, y = load_breast_cancer(return_X_y=True)
 FederatedLogisticRegression(standardize=True).fit(X, y, groups=[i % 3 for i in range(len(y))])
 print(time.process_time(), time.perf_counter() - started)

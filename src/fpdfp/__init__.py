@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         datasets,
         engines,
         errors,
-        estimators,
         families,
         federation,
         inference,
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
         loggers,
         losses,
         methods,
+        models,
         penalties,
         precondition,
         report,
@@ -31,27 +31,6 @@ if TYPE_CHECKING:
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
-    from fpdfp.estimators import (
-        FederatedCoxRegression,
-        FederatedCoxRegressionCV,
-        FederatedGammaRegressor,
-        FederatedGLM,
-        FederatedGLMCV,
-        FederatedLinearRegression,
-        FederatedLinearRegressionCV,
-        FederatedLogisticRegression,
-        FederatedLogisticRegressionCV,
-        FederatedMultinomialRegression,
-        FederatedMultinomialRegressionCV,
-        FederatedOrdinalRegression,
-        FederatedOrdinalRegressionCV,
-        FederatedPoissonRegressor,
-        FederatedQuantileRegressor,
-        FederatedTweedieRegressor,
-        load_model,
-        log_rank_test,
-        survival_curves,
-    )
     from fpdfp.federation import Federation
     from fpdfp.folds import Folds
     from fpdfp.methods import (
@@ -80,6 +59,27 @@ if TYPE_CHECKING:
         Scaffold,
         ShiftedPDFP,
         StatelessPDFP,
+    )
+    from fpdfp.models import (
+        FederatedCoxRegression,
+        FederatedCoxRegressionCV,
+        FederatedGammaRegressor,
+        FederatedGLM,
+        FederatedGLMCV,
+        FederatedLinearRegression,
+        FederatedLinearRegressionCV,
+        FederatedLogisticRegression,
+        FederatedLogisticRegressionCV,
+        FederatedMultinomialRegression,
+        FederatedMultinomialRegressionCV,
+        FederatedOrdinalRegression,
+        FederatedOrdinalRegressionCV,
+        FederatedPoissonRegressor,
+        FederatedQuantileRegressor,
+        FederatedTweedieRegressor,
+        load_model,
+        log_rank_test,
+        survival_curves,
     )
     from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.precondition.cost import Network
@@ -149,7 +149,6 @@ __all__ = [
     "datasets",
     "engines",
     "errors",
-    "estimators",
     "families",
     "federation",
     "inference",
@@ -160,6 +159,7 @@ __all__ = [
     "losses",
     "methods",
     "minimize",
+    "models",
     "path",
     "penalties",
     "precondition",
@@ -177,11 +177,11 @@ __all__ = [
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors estimators families federation inference linops loggers losses "
-        "methods penalties precondition problem report rng runs scores steps survival",
+        "": "compress ct datasets engines errors families federation inference linops loggers losses "
+        "methods models penalties precondition problem report rng runs scores steps survival",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions solve",
-        "estimators": "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
+        "models": "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM FederatedGammaRegressor "
         "FederatedLinearRegression "

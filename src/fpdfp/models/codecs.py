@@ -11,12 +11,12 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.cohorts.validation import validate
 from fpdfp.errors import ArgumentError, MessageError
-from fpdfp.estimators.formulas import Plan
-from fpdfp.estimators.random_effects import Variances
 from fpdfp.federation.questions import Distribution, dump
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Level
 from fpdfp.inference import Information
+from fpdfp.models.formulas import Plan
+from fpdfp.models.random_effects import Variances
 
 #: The kinds of labels by NumPy's letters: what each label must be, and the type of their array.
 KINDS: dict[str, tuple[Any, Any]] = {

@@ -14,14 +14,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators import tables
-from fpdfp.estimators.base import FederatedLinearModel
-from fpdfp.estimators.formulas import Plan
-from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
-from fpdfp.estimators.site_effects import effects_of
-from fpdfp.estimators.structure import Columns
 from fpdfp.federation.questions import Family
 from fpdfp.losses import Losses
+from fpdfp.models import tables
+from fpdfp.models.base import FederatedLinearModel
+from fpdfp.models.formulas import Plan
+from fpdfp.models.rows import column, refuse_column, refuse_of_rows, row_weights
+from fpdfp.models.site_effects import effects_of
+from fpdfp.models.structure import Columns
 from fpdfp.problem import Problem
 
 

@@ -15,18 +15,18 @@ from fpdfp._typing import Array
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, RefusalError
-from fpdfp.estimators.formulas import Asking, Plan, plan
-from fpdfp.estimators.stepping import Scaled
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.questions import Distribution, Family, ModelSpec, MomentsQuestion
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.tree import Level
 from fpdfp.losses import Losses
+from fpdfp.models.formulas import Asking, Plan, plan
+from fpdfp.models.stepping import Scaled
 from fpdfp.survival.periods import name_periods
 
 
 class ByFormula:
-    """The part of :class:`fpdfp.estimators.base.FederatedLinearModel` that knows formulas."""
+    """The part of :class:`fpdfp.models.base.FederatedLinearModel` that knows formulas."""
 
     #: The formula that was fitted, None for a matrix.
     formula_: str | None

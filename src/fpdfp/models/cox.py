@@ -15,10 +15,6 @@ from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets.graph import Form
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, RefusalError
-from fpdfp.estimators import codecs, tables
-from fpdfp.estimators.base import FederatedLinearModel
-from fpdfp.estimators.formulas import Asking
-from fpdfp.estimators.structure import Columns, Name
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, ModelSpec, write_answer
 from fpdfp.federation.table import ModelRows, SiteTable
 from fpdfp.federation.times import DIGITS, find_baselines, find_concordance, read_strata, read_times
@@ -29,6 +25,10 @@ from fpdfp.inference.covariances import Kind
 from fpdfp.inference.hypotheses import judge
 from fpdfp.losses import Cox, Losses
 from fpdfp.losses.cox import TIES, Ties
+from fpdfp.models import codecs, tables
+from fpdfp.models.base import FederatedLinearModel
+from fpdfp.models.formulas import Asking
+from fpdfp.models.structure import Columns, Name
 from fpdfp.precondition.base import full
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem

@@ -25,24 +25,24 @@ from fpdfp.engines.choice import MOST_COEFFICIENTS, choose_method, suits_newton
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import RefusalError
-from fpdfp.estimators import tables
-from fpdfp.estimators.by_feature import find_factors
-from fpdfp.estimators.by_formula import ByFormula
-from fpdfp.estimators.concave import USUAL, check_concavity
-from fpdfp.estimators.evaluating import Evaluating
-from fpdfp.estimators.inferring import Inferring
-from fpdfp.estimators.learning import Learning
-from fpdfp.estimators.reporting import Reporting
-from fpdfp.estimators.routing import advise_on_search, warn_of_groups
-from fpdfp.estimators.rows import column
-from fpdfp.estimators.saving import Saving
-from fpdfp.estimators.selecting import Selecting
-from fpdfp.estimators.separating import check_separation
-from fpdfp.estimators.stepping import Scaled, Stepping
-from fpdfp.estimators.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.federation.table import SiteTable
 from fpdfp.methods import ProximalNewton
 from fpdfp.methods.base import Method
+from fpdfp.models import tables
+from fpdfp.models.by_feature import find_factors
+from fpdfp.models.by_formula import ByFormula
+from fpdfp.models.concave import USUAL, check_concavity
+from fpdfp.models.evaluating import Evaluating
+from fpdfp.models.inferring import Inferring
+from fpdfp.models.learning import Learning
+from fpdfp.models.reporting import Reporting
+from fpdfp.models.routing import advise_on_search, warn_of_groups
+from fpdfp.models.rows import column
+from fpdfp.models.saving import Saving
+from fpdfp.models.selecting import Selecting
+from fpdfp.models.separating import check_separation
+from fpdfp.models.stepping import Scaled, Stepping
+from fpdfp.models.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 

@@ -10,7 +10,7 @@ from fpdfp import _checks, linops, penalties
 from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators.by_feature import Limits
+from fpdfp.models.by_feature import Limits
 
 Name = Literal["graph", "fused", "group", "sparse group", "l1", "elasticnet", "mcp", "scad", "ridge", "none"]
 NAMES: tuple[Name, ...] = (

@@ -11,13 +11,13 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators.formulas import Asking, check_response
 from fpdfp.federation.cohort import Cohort, LocalCohort
 from fpdfp.federation.questions import LogRankQuestion, RiskQuestion, SchemaQuestion
 from fpdfp.federation.schema import Levels, Schemas
 from fpdfp.formula.parsing import parse
 from fpdfp.formula.tree import Categorical, Coded, Column, Formula, Level, Numeric, Survival
 from fpdfp.inference.hypotheses import HypothesisTest
+from fpdfp.models.formulas import Asking, check_response
 from fpdfp.survival import RiskCounts, SurvivalCurve, kaplan_meier
 from fpdfp.survival.counts import check_grid
 from fpdfp.survival.curves import Scale

@@ -15,16 +15,16 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
 from fpdfp.engines import Result
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators import codecs, tables
-from fpdfp.estimators.base import FederatedLinearModel
-from fpdfp.estimators.concave import USUAL
-from fpdfp.estimators.overdispersion import Theta
-from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
-from fpdfp.estimators.site_effects import effects_of
-from fpdfp.estimators.structure import Columns, Name
 from fpdfp.families import Family
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import GLM, Losses
+from fpdfp.models import codecs, tables
+from fpdfp.models.base import FederatedLinearModel
+from fpdfp.models.concave import USUAL
+from fpdfp.models.overdispersion import Theta
+from fpdfp.models.rows import column, refuse_column, refuse_of_rows, row_weights
+from fpdfp.models.site_effects import effects_of
+from fpdfp.models.structure import Columns, Name
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 from fpdfp.survival.counts import check_grid

@@ -1,8 +1,8 @@
 """Federated linear models as scikit-learn estimators."""
 
-from fpdfp.estimators.classifier import FederatedLogisticRegression
-from fpdfp.estimators.cox import FederatedCoxRegression
-from fpdfp.estimators.cross_validated import (
+from fpdfp.models.classifier import FederatedLogisticRegression
+from fpdfp.models.cox import FederatedCoxRegression
+from fpdfp.models.cross_validated import (
     FederatedCoxRegressionCV,
     FederatedGLMCV,
     FederatedLinearRegressionCV,
@@ -10,18 +10,18 @@ from fpdfp.estimators.cross_validated import (
     FederatedMultinomialRegressionCV,
     FederatedOrdinalRegressionCV,
 )
-from fpdfp.estimators.curves import GroupCurves, log_rank_test, survival_curves
-from fpdfp.estimators.glm import (
+from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
+from fpdfp.models.glm import (
     FederatedGammaRegressor,
     FederatedGLM,
     FederatedPoissonRegressor,
     FederatedQuantileRegressor,
     FederatedTweedieRegressor,
 )
-from fpdfp.estimators.multinomial import FederatedMultinomialRegression
-from fpdfp.estimators.ordinal import FederatedOrdinalRegression
-from fpdfp.estimators.regressor import FederatedLinearRegression
-from fpdfp.estimators.saving import load_model
+from fpdfp.models.multinomial import FederatedMultinomialRegression
+from fpdfp.models.ordinal import FederatedOrdinalRegression
+from fpdfp.models.regressor import FederatedLinearRegression
+from fpdfp.models.saving import load_model
 
 __all__ = [
     "FederatedCoxRegression",

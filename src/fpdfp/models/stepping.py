@@ -14,11 +14,11 @@ from fpdfp.engines import Result
 from fpdfp.engines.ask import ask_informations
 from fpdfp.engines.iterates import Iterates
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators import random_effects
-from fpdfp.estimators.by_feature import Limits, Names, find_limits, find_start
-from fpdfp.estimators.concave import SETTLED, STEPS, USUAL, check_concavity, slopes
-from fpdfp.estimators.structure import Columns, Structure
 from fpdfp.losses import Losses
+from fpdfp.models import random_effects
+from fpdfp.models.by_feature import Limits, Names, find_limits, find_start
+from fpdfp.models.concave import SETTLED, STEPS, USUAL, check_concavity, slopes
+from fpdfp.models.structure import Columns, Structure
 from fpdfp.penalties import L1
 from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
@@ -32,7 +32,7 @@ class Scaled(NamedTuple):
 
 
 class Stepping:
-    """The part of :class:`fpdfp.estimators.base.FederatedLinearModel` that knows runs.
+    """The part of :class:`fpdfp.models.base.FederatedLinearModel` that knows runs.
 
     Attributes
     ----------

@@ -9,12 +9,12 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.estimators import tables
-from fpdfp.estimators.base import FederatedLinearModel
-from fpdfp.estimators.rows import column, refuse_column, refuse_of_rows, row_weights
 from fpdfp.families import Gaussian
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import GLM, LeastSquares, Losses
+from fpdfp.models import tables
+from fpdfp.models.base import FederatedLinearModel
+from fpdfp.models.rows import column, refuse_column, refuse_of_rows, row_weights
 
 if TYPE_CHECKING:
     from fpdfp.families import Family

@@ -20,12 +20,12 @@ from fpdfp._warn import warn
 from fpdfp.engines.held_scores import make_score
 from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators.concave import USUAL
-from fpdfp.estimators.selecting import Structures, make_problem
-from fpdfp.estimators.stepping import Scaled
-from fpdfp.estimators.structure import Columns, Name, Structure
 from fpdfp.folds import Folds
 from fpdfp.losses import Losses
+from fpdfp.models.concave import USUAL
+from fpdfp.models.selecting import Structures, make_problem
+from fpdfp.models.stepping import Scaled
+from fpdfp.models.structure import Columns, Name, Structure
 from fpdfp.problem import Model, Problem
 from fpdfp.scores.base import outcome_of
 from fpdfp.selection.batch import Batch

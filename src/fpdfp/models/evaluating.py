@@ -13,10 +13,6 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators import tables
-from fpdfp.estimators.formulas import Asking
-from fpdfp.estimators.rows import column, row_weights
-from fpdfp.estimators.site_effects import effects_of
 from fpdfp.families import Binomial, Gaussian
 from fpdfp.families.base import link_of
 from fpdfp.federation.cohort import Cohort, LocalCohort
@@ -33,6 +29,10 @@ from fpdfp.inference import Information, coefficient_table, wald_test
 from fpdfp.inference.calibration import Calibration, calibrate
 from fpdfp.inference.intervals import quantile_of
 from fpdfp.losses.classes import base_of
+from fpdfp.models import tables
+from fpdfp.models.formulas import Asking
+from fpdfp.models.rows import column, row_weights
+from fpdfp.models.site_effects import effects_of
 from fpdfp.scores.base import outcome_of
 from fpdfp.scores.evaluation import Evaluation, summarise
 from fpdfp.scores.site import SiteScores, has_calibration, information_of, score_rows
@@ -259,7 +259,7 @@ class Evaluating:
         count = rows.shape[0]
         predictor, columns = self._predictor(with_effects=False)
         if columns > rows.shape[1]:
-            from fpdfp.estimators.base import append_columns
+            from fpdfp.models.base import append_columns
 
             rows = append_columns(rows, np.ones((count, 1)))
         labels = np.zeros(count, dtype=np.int64) if groups is None else _checks.host_array("groups", groups)
@@ -298,7 +298,7 @@ class Evaluating:
         """Return the outcomes of rows as numbers, and where they are times these and their strata."""
         outcome = outcome_of(predictor.outcomes)
         if outcome == "times":
-            from fpdfp.estimators.cox import _read_rows
+            from fpdfp.models.cox import _read_rows
 
             made = _read_rows(np.zeros((count, 0)), y, strata, None, None)
             return made.y, made.times, made.strata

@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from fpdfp.engines.files import write_whole
 from fpdfp.errors import ArgumentError, MessageError, ModelFileError, StorageError
-from fpdfp.estimators import codecs
-from fpdfp.estimators.codecs import Codec
 from fpdfp.families import Family
+from fpdfp.models import codecs
+from fpdfp.models.codecs import Codec
 
 #: What a file says that it is, and the version of the format. A file of a newer version is refused.
 FORMAT, VERSION = "fpdfp model", 1
@@ -181,15 +181,15 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _read(tree: dict[str, Any]) -> Any:
-    from fpdfp import estimators
+    from fpdfp import models
 
     name, given, fitted = tree.get("estimator"), tree.get("parameters"), tree.get("fitted")
-    kinds = [one for one in estimators.__all__ if one.startswith("Federated")]
+    kinds = [one for one in models.__all__ if one.startswith("Federated")]
     if not isinstance(name, str) or name not in kinds:
         raise MessageError(f"its estimator must be one of {', '.join(kinds)}, got {name!a}")
     if not isinstance(given, dict) or not isinstance(fitted, dict):
         raise MessageError("it must have parameters, and what was fitted")
-    kind: Any = getattr(estimators, name)
+    kind: Any = getattr(models, name)
     model = kind()
     known = model.get_params(deep=False)
     strange = [one for one in given if one not in known]

@@ -12,16 +12,16 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
 from fpdfp.errors import ArgumentError, MessageError
-from fpdfp.estimators import codecs
-from fpdfp.estimators.categories import CategoryModel, ClassLikelihood
-from fpdfp.estimators.formulas import Plan
-from fpdfp.estimators.stepping import Scaled
-from fpdfp.estimators.structure import Columns, Name
 from fpdfp.formula.coding import Imputation
 from fpdfp.inference import Table
 from fpdfp.inference.covariances import Kind
 from fpdfp.losses import Losses, Ordinal
 from fpdfp.losses.classes import LINKS, Link, base_of
+from fpdfp.models import codecs
+from fpdfp.models.categories import CategoryModel, ClassLikelihood
+from fpdfp.models.formulas import Plan
+from fpdfp.models.stepping import Scaled
+from fpdfp.models.structure import Columns, Name
 from fpdfp.precondition.cost import Prefer
 
 

@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators.evaluating import CohortSites, Sites
 from fpdfp.federation.questions import MOST_POINTS
 from fpdfp.inference.intervals import quantile_of
+from fpdfp.models.evaluating import CohortSites, Sites
 from fpdfp.scores.evaluation import summarise
 from fpdfp.scores.learning import LearningCurve
 

@@ -15,9 +15,6 @@ from fpdfp.engines.choice import choose_method
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.estimators.random_effects import integrate
-from fpdfp.estimators.separating import FAMILIES, check_separation
-from fpdfp.estimators.structure import Columns
 from fpdfp.inference import (
     PENALISED,
     Heterogeneity,
@@ -35,6 +32,9 @@ from fpdfp.inference import (
 )
 from fpdfp.inference.covariances import Kind
 from fpdfp.losses.base import InformationSums
+from fpdfp.models.random_effects import integrate
+from fpdfp.models.separating import FAMILIES, check_separation
+from fpdfp.models.structure import Columns
 from fpdfp.penalties.base import Zero
 from fpdfp.precondition.base import full
 from fpdfp.problem import Problem

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fpdfp.estimators.classifier import FederatedLogisticRegression
-from fpdfp.estimators.cox import FederatedCoxRegression
-from fpdfp.estimators.cross_validation import CrossValidated
-from fpdfp.estimators.glm import FederatedGLM
-from fpdfp.estimators.multinomial import FederatedMultinomialRegression
-from fpdfp.estimators.ordinal import FederatedOrdinalRegression
-from fpdfp.estimators.regressor import FederatedLinearRegression
+from fpdfp.models.classifier import FederatedLogisticRegression
+from fpdfp.models.cox import FederatedCoxRegression
+from fpdfp.models.cross_validation import CrossValidated
+from fpdfp.models.glm import FederatedGLM
+from fpdfp.models.multinomial import FederatedMultinomialRegression
+from fpdfp.models.ordinal import FederatedOrdinalRegression
+from fpdfp.models.regressor import FederatedLinearRegression
 
 
 class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression):

@@ -15,12 +15,12 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators.concave import USUAL
-from fpdfp.estimators.stepping import Scaled
-from fpdfp.estimators.structure import Columns, Structure
 from fpdfp.folds import Folds
 from fpdfp.linops import Identity
 from fpdfp.losses import Losses
+from fpdfp.models.concave import USUAL
+from fpdfp.models.stepping import Scaled
+from fpdfp.models.structure import Columns, Structure
 from fpdfp.penalties import Zero
 from fpdfp.problem import Model, Problem
 from fpdfp.selection.batch import Batch

@@ -10,13 +10,13 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets.graph import Form
 from fpdfp.errors import ArgumentError, MessageError
-from fpdfp.estimators import codecs
-from fpdfp.estimators.base import unscale
-from fpdfp.estimators.categories import CategoryModel, ClassLikelihood
-from fpdfp.estimators.rows import column
-from fpdfp.estimators.structure import Columns, Name
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import Losses, Multinomial
+from fpdfp.models import codecs
+from fpdfp.models.base import unscale
+from fpdfp.models.categories import CategoryModel, ClassLikelihood
+from fpdfp.models.rows import column
+from fpdfp.models.structure import Columns, Name
 from fpdfp.precondition.cost import Prefer
 
 

@@ -13,9 +13,12 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets.graph import Form
 from fpdfp.errors import ArgumentError
-from fpdfp.estimators import tables
-from fpdfp.estimators.base import FederatedLinearModel
-from fpdfp.estimators.rows import (
+from fpdfp.families import Binomial
+from fpdfp.formula.coding import Imputation
+from fpdfp.losses import GLM, Logistic, Losses, Multinomial, Softmax
+from fpdfp.models import tables
+from fpdfp.models.base import FederatedLinearModel
+from fpdfp.models.rows import (
     check_class_weight,
     class_weights,
     column,
@@ -23,11 +26,8 @@ from fpdfp.estimators.rows import (
     refuse_of_rows,
     row_weights,
 )
-from fpdfp.estimators.stepping import Scaled
-from fpdfp.estimators.structure import Columns, Name
-from fpdfp.families import Binomial
-from fpdfp.formula.coding import Imputation
-from fpdfp.losses import GLM, Logistic, Losses, Multinomial, Softmax
+from fpdfp.models.stepping import Scaled
+from fpdfp.models.structure import Columns, Name
 from fpdfp.precondition.cost import Prefer
 
 if TYPE_CHECKING:
