@@ -603,8 +603,8 @@ class GuardedData(Offer):
 
 #: Operations at one point; those that take weights of all clients; and those whose answers are numbers of any kind.
 AT_POINT = frozenset({
-    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "value", "gradient", "hessian",
-    "hessian_product", "dual_points",
+    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "spread_at", "value", "gradient",
+    "hessian", "hessian_product", "dual_points",
 })  # fmt: skip
 BY_CLIENT = frozenset({"value", "gradient", "hessian", "hessian_product", "dual_points"})
 NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
