@@ -386,7 +386,7 @@ class Quantile(Family):
         >>> round(Quantile().relative_width(235, 2), 4)
         0.1258
         """
-        return max(0.05, 0.5 * ((coefficients + math.log(rows)) / rows) ** 0.4)
+        return max(0.05, 0.5 * math.pow((coefficients + math.log(rows)) / rows, 0.4))
 
     def share(self, relative: float) -> float:
         """Return the mean kernel weight of normal residuals of unit spread, at a width: that of the data must agree.
@@ -398,8 +398,7 @@ class Quantile(Family):
 
         u, step = np.linspace(-40.0, 40.0, 1601, retstep=True)
         density = np.exp(-0.5 * (ndtri(self.level) + relative * u) ** 2) / math.sqrt(2.0 * math.pi)
-        weight: float = relative * step * (expit(u) * expit(-u) * density).sum()
-        return float(weight)
+        return relative * float(step) * float((expit(u) * expit(-u) * density).sum())
 
     @property
     def functions(self) -> Functions:
