@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import fpdfp
-from fpdfp.cohorts.local import LocalClients
+from fpdfp.cohorts.local import Clients
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.errors import CheckpointError
 from tests.test_cox_estimator import DeskCohort
@@ -47,7 +47,7 @@ HELD = [None] * 4 + [1] * 4
 
 def interrupt_after(count: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Press Ctrl-C in one of the exchanges; return what makes that stop."""
-    plain, seen = LocalClients.ask, [0]
+    plain, seen = Clients.ask, [0]
 
     def press(*given: Any, **more: Any) -> Any:
         seen[0] += 1
@@ -55,8 +55,8 @@ def interrupt_after(count: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
             signal.raise_signal(signal.SIGINT)
         return plain(*given, **more)
 
-    monkeypatch.setattr(LocalClients, "ask", press)
-    return lambda: monkeypatch.setattr(LocalClients, "ask", plain)
+    monkeypatch.setattr(Clients, "ask", press)
+    return lambda: monkeypatch.setattr(Clients, "ask", plain)
 
 
 def test_solve_many_goes_on(tmp_path: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.cohorts.local import LocalClients
+from fpdfp.cohorts.local import Clients
 from fpdfp.declarative import runner
 from fpdfp.declarative.build import build
 from fpdfp.declarative.settings import read
@@ -106,7 +106,7 @@ def test_classes_and_groups(tmp_path: Path) -> None:
 
 def test_ctrl_c_and_resume_give_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(tmp_path, name="whole")
-    plain, seen = LocalClients.ask, [0]
+    plain, seen = Clients.ask, [0]
 
     def press(*given: Any, **more: Any) -> Any:
         seen[0] += 1
@@ -114,7 +114,7 @@ def test_ctrl_c_and_resume_give_the_same_bits(tmp_path: Path, monkeypatch: pytes
             signal.raise_signal(signal.SIGINT)
         return plain(*given, **more)
 
-    monkeypatch.setattr(LocalClients, "ask", press)
+    monkeypatch.setattr(Clients, "ask", press)
     stopped = invoke("run", written(tmp_path, SWEEP), "--output", tmp_path / "out", "--json", "--quiet")
     assert stopped.exit_code == 130
     assert {line["status"] for line in json.loads(stopped.stdout)["runs"]} == {"interrupted"}
