@@ -41,7 +41,7 @@ LAYERS = {
         "_verify bounds ct datasets linops losses penalties quadratic survival",
         "families formula inference",
     ],
-    "messages": ["compress cohorts", "cohorts.validation sampling", "rng"],
+    "messages": ["compress cohorts", "cohorts.validation privacy sampling", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],
     "basics": [("_checks _lazy _naming _numbers _plotting _progress _sections _settings _typing _warn errors")],
 }
