@@ -213,7 +213,8 @@ def run(features, weight, linop, **given):
     losses = fpdfp.losses.Logistic(X, y, clients=np.arange(60) % 3, l2=0.1)
     fpdfp.solve(fpdfp.Problem(losses, fpdfp.penalties.L1(weight), linop), progress=False, **given)
 
-fpdfp.solve, fpdfp.engines.History, fpdfp.Problem  # classes and functions that are made while modules are loaded do not count
+# Classes and functions that are made while modules are loaded do not count.
+fpdfp.solve, fpdfp.engines.History, fpdfp.Problem
 sys.setprofile(follow)
 threading.setprofile(follow)
 run(6, 0.01, fpdfp.linops.Difference(6), rounds=10)
