@@ -103,10 +103,6 @@ def compare_methods(output: Path, rounds: int, seed: int, progress: bool | None)
         if (folder / "run.json").exists():
             shutil.rmtree(folder)
         folders.append(folder)
-        # Two rounds that are thrown away, so that the time of a run has no compilation in it.
-        warm = output / "runs" / "warm"
-        run_job(Job(name, declare_run(name, 2, seed), seed, warm, output, {}), False, best.objective)
-        shutil.rmtree(warm)
         line = run_job(Job(name, declare_run(name, rounds, seed), seed, folder, output, {}), progress, best.objective)
         history = fpdfp.runs.load(folder).history
         runs[name] = {column: history[column].tolist() for column in history}
