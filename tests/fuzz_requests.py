@@ -30,6 +30,18 @@ from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp.cohorts.local import clients_of
 from fpdfp.cohorts.question import questions
 from fpdfp.engines import spec
+<<<<<<< HEAD
+from fpdfp.engines.ask import (
+    ask_duals,
+    ask_evaluations,
+    ask_features,
+    ask_informations,
+    ask_overdispersions,
+    ask_scores,
+    ask_spread,
+)
+=======
+>>>>>>> main
 from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.held_scores import HeldScores
@@ -80,6 +92,7 @@ def problems() -> dict[str, fpdfp.Problem]:
     )  # fmt: skip
     several = np.hstack([X, rng.standard_normal((30, 596))])
     counts = fpdfp.losses.GLM(X, rng.poisson(2.0, 30), clients=owner, family="negative binomial")
+    median = fpdfp.losses.GLM(X, X[:, 0], clients=owner, family=fpdfp.families.Quantile(level=0.5, width=1.0))
     p, m = penalties, linops
     tv = m.Gradient((2, 3, 4))
     both = p.Stacked([p.GroupL12(0.05, axis=0), p.NonNegative()], shapes=[(3, 2, 3, 4), (2, 3, 4)])
@@ -92,6 +105,7 @@ def problems() -> dict[str, fpdfp.Problem]:
         "box": fpdfp.Problem(single, p.Box(np.full(4, -1.0), np.inf)),
         "smooth": fpdfp.Problem(logistic, p.Zero()),
         "counts": fpdfp.Problem(counts, p.Zero()),
+        "quantile": fpdfp.Problem(median, p.Zero()),
         "net": fpdfp.Problem(logistic, p.ElasticNet(0.02, 0.1, -1.0, np.inf)),
         "sparse groups": fpdfp.Problem(logistic, p.SparseGroup(0.02, 0.03, [0, 0, 1, 1])),
         "wide": fpdfp.Problem(fpdfp.losses.Logistic(np.tile(X, 65), y, clients=owner, l2=0.1), p.L1(0.02)),
@@ -110,7 +124,7 @@ def runs() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
     yield "several", "few features first", None, {"tol": 1e-3}
     yield "wide", "automatic", None, {}
     yield "graph", "Newton", fpdfp.NewtonPDFP(), {}
-    for name in ("counts", "net", "sparse groups"):
+    for name in ("counts", "quantile", "net", "sparse groups"):
         yield name, "Newton with a line search", fpdfp.ProximalNewton(), {}
     coordinates: dict[str, Any] = {
         "moments": "moments", "diagonal": "diagonal", "levels": precondition.QuantizedMoments(31),
@@ -163,6 +177,8 @@ def corpus() -> list[Recorded]:
             clients_of(there).ask_each(Informations(np.zeros(4)))
             clients_of(there).ask(Overdispersions(np.zeros(4), 1.5))
             ask_many(there)
+        if where == "quantile":
+            ask_spread(there, np.zeros(4))
         if where == "wide":
             clients_of(there).ask(FeatureBounds("curvatures"))
             clients_of(there).ask(LocalModels(np.array([0, 2]), np.array([0.1, -0.2])))

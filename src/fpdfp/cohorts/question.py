@@ -48,7 +48,7 @@ RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clien
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
-    "engines.local_models", "engines.informations", "engines.overdispersions", "engines.evaluations",
+    "engines.local_models", "engines.informations", "engines.overdispersions", "engines.spread", "engines.evaluations",
     "engines.dual_sums", "engines.held_scores", "engines.losses", "engines.rounds", "federation.questions",
 )  # fmt: skip
 

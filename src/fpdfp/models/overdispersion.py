@@ -35,6 +35,8 @@ class Theta:
         The exchanges for θ, the rounds of all fits but the last, and the bits of both.
     """
 
+    name = "theta"
+
     def __init__(self) -> None:
         self.value, self.standard_error = math.inf, math.nan
         self.exchanges = self.rounds = self.up = self.down = 0
