@@ -509,7 +509,8 @@ def test_a_site_that_shows_no_results_of_its_own_has_a_part_in_sums(tmp_path: Pa
     with pytest.raises(RefusalError, match="results by themselves"):
         sites.ask_each(question)
     told, local = sites.ask(question), LocalCohort(TABLE, "hospital").ask(question)
-    assert (told.sums, told.asked) == (local.sums, len(sites.names))
+    assert str(told.sums) == str(local.sums)
+    assert told.asked == len(sites.names)
     assert told.up == local.up
     assert len(sites.ask_each(questions.SchemaQuestion()).answers) == told.asked
     for desk in sites.desks:
