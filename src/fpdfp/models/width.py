@@ -59,9 +59,9 @@ class Width:
             self.down += result.total_down
             problem = rebuild()
             result = estimator._solve(problem, method, x0=result.x)
-            told, _, up, down = clients_of(problem).ask(Spread(result.x.astype(np.float64)))
-            weight, inside = map(float, told.numbers)
-            self.exchanges, self.up, self.down = self.exchanges + 1, self.up + up, self.down + down
+            told = clients_of(problem).ask(Spread(result.x.astype(np.float64)))
+            self.exchanges, self.up, self.down = self.exchanges + 1, self.up + told.up, self.down + told.down
+            weight, inside = map(float, told.sums.numbers)
             before, width = width, width * wanted * weight / inside if inside > 0.0 else 2.0 * width
             if abs(math.log(width / before)) <= FOUND:
                 return result, problem
