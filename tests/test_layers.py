@@ -33,7 +33,7 @@ LAYERS = {
         "federation.questions",
     ],
     "running": ["declarative", "ct.reconstruction", "loggers", "runs", "selection", "engines"],
-    "algorithms": ["methods", "precondition", "pooled", "steps"],
+    "algorithms": ["methods", "precondition", "pooled", "privacy.fit privacy.site", "steps"],
     "questions": ["cohorts.question"],
     "mathematics": [
         "problem",
