@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from fpdfp.errors import ArgumentError, Refusal
 from fpdfp.privacy import accounting, releases
 from fpdfp.privacy.fit import Goal, NoisySum, gradients, newton, statistics
 from fpdfp.privacy.ledger import Ledger
-from fpdfp.privacy.noise import Stream
+from fpdfp.privacy.noise import Stream, discrete_gaussian_noise
 from fpdfp.privacy.releases import GRID, Release, Rows, add_noise, bounded, exact_sum, full_matrix, lower_triangle
 from fpdfp.privacy.site import LocalSites, PrivateSite, request_digest
 
@@ -391,8 +392,8 @@ def lower_bound(epsilon: float, scale_factor: float, colluding: int, sites: int 
     trials, release = 120_000, Release("gradient", accounting.mu_of(epsilon, 1e-6), x=np.zeros(1))
     scale = round(release.scale(1, sites - 1) * scale_factor)
     streams = [Stream(bytes([i, colluding, round(100 * scale_factor)]) + bytes(29), b"audit") for i in range(sites)]
-    seen = [
-        sum(releases.discrete_gaussian_noise(stream, scale, trials) for stream in streams[colluding:]) + present * GRID
+    seen: list[Any] = [
+        sum(discrete_gaussian_noise(stream, scale, trials) for stream in streams[colluding:]) + present * GRID
         for present in (0, 1)
     ]
     false_alarms, misses = int((seen[0] > GRID / 2).sum()), int((seen[1] <= GRID / 2).sum())

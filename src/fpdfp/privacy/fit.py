@@ -172,7 +172,8 @@ class Goal:
         matrix = (hessian + ridge * np.eye(len(centre))) / self.rows
         linear = (slope + ridge * centre) / self.rows
         if self.penalty is None:
-            return centre - np.linalg.solve(matrix, linear)
+            solved: Array = centre - np.linalg.solve(matrix, linear)
+            return solved
         model = self._model()
         q = Quadratic(matrix, centre, linear)
         return minimise(model, q, np.zeros(model.dual_shape), EXACT).u
