@@ -34,9 +34,7 @@ def hospitals(X: Any, y: Any, seed: int = 0) -> Any:
 
 def model() -> fpdfp.FederatedLogisticRegression:
     """Return the model that all hospitals fit."""
-    return fpdfp.FederatedLogisticRegression(
-        penalty="graph", graph_form="differences", alpha=0.003, graph_alpha=0.3, standardize=True
-    )
+    return fpdfp.FederatedLogisticRegression(fpdfp.Graph(0.003, sparsity=0.3, form="differences"), standardize=True)
 
 
 def main() -> None:

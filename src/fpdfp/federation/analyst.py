@@ -65,7 +65,7 @@ class Federation:
     ::
 
         federation = fpdfp.Federation("study")
-        model = fpdfp.FederatedLogisticRegression(penalty="graph", alpha=0.01).fit(federation, "died ~ age + C(stage)")
+        model = fpdfp.FederatedLogisticRegression(fpdfp.Graph(0.01)).fit(federation, "died ~ age + C(stage)")
 
     Parameters
     ----------
