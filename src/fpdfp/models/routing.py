@@ -42,7 +42,9 @@ def advise_on_search(name: str) -> None:
             search = frame.f_locals.get("self")
             given = getattr(search, "param_grid", None) or getattr(search, "param_distributions", None) or {}
             grids = given if isinstance(given, list) else [given]
-            if any(str(key).split("__")[-1] == "penalty" and _weights(one) for grid in grids for key, one in grid.items()):
+            if any(
+                str(key).split("__")[-1] == "penalty" and _weights(one) for grid in grids for key, one in grid.items()
+            ):
                 warn(
                     f"{type(search).__name__} fits every penalty and every fold by itself; fpdfp.{name}CV finds "
                     "all weights in the exchanges of about one fit",
