@@ -318,8 +318,6 @@ def test_what_is_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError, match=words):
             fpdfp.FederatedLogisticRegressionCV(**wrong()).fit(X, BINARY, SITE)
-    with pytest.raises(TypeError, match="alpha"):
-        fpdfp.FederatedLogisticRegressionCV(fpdfp.L1(1.0))
 
 
 def test_damaged_questions_are_refused() -> None:

@@ -55,7 +55,8 @@ def test_cv(name: str) -> None:
     case, r = CASES[name], CASES[name]["r"]
     X, y, sites, given = read(case)
     folds = np.arange(1, len(X) + 1) * 7 % 5
-    model = estimate(case, cv=fpdfp.CrossValidation(folds, alphas=numbers(r["alphas"]), tol=TOL)).fit(X, y, sites, **given)
+    choice = fpdfp.CrossValidation(folds, alphas=numbers(r["alphas"]), tol=TOL)
+    model = estimate(case, cv=choice).fit(X, y, sites, **given)
     np.testing.assert_allclose(model.mean_score_, r["mean"], rtol=CURVE)
     np.testing.assert_allclose(model.score_error_, r["error"], rtol=50 * CURVE)
     assert model.alpha_min_ == pytest.approx(r["min"], rel=1e-12)
