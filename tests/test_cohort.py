@@ -20,7 +20,7 @@ from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.site import Site
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.cohort import Cohort, LocalCohort
+from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import (
     ModelSpec,
     dump,
@@ -62,8 +62,10 @@ class SitesEngine(RemoteEngine):
         return replies
 
 
-class SitesCohort:
+class SitesCohort(TableCohort):
     """Sites of their own tables, each asked through bytes, as over a network."""
+
+    names: Sequence[str] = ()
 
     def __init__(self, frames: Mapping[str, pd.DataFrame], restart_at: int | None = None) -> None:
         self.names = list(frames)
@@ -71,7 +73,7 @@ class SitesCohort:
         self.restart_at = restart_at
         self.questions = 0
 
-    def ask(self, question: Question) -> list[Any]:
+    def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
         self.questions += 1
         sent = pack(write(question))
         answers = [pack(write_answer(table.answer(read_question(unpack(sent))))) for table in self.tables]
@@ -143,7 +145,7 @@ def test_sites_give_the_bits_of_one_process(name: str) -> None:
     here = model.fit(frame, formula, groups="hospital", **options)
     kept = here.coef_.copy(), here.intercept_, here.n_iter_, here.bits_up_, here.bits_down_, here.deviance_
     cohort = SitesCohort(split(frame), restart_at=2)
-    assert isinstance(cohort, Cohort)
+    assert isinstance(cohort, TableCohort)
     there = model.fit(cohort, formula, **options)
     np.testing.assert_array_equal(kept[0], there.coef_)
     np.testing.assert_array_equal(kept[1], there.intercept_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from fpdfp import FederatedCoxRegression
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError, SeparationError
 from fpdfp.federation import questions
-from fpdfp.federation.cohort import LocalCohort
+from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.engine import refusal
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import BaselineQuestion, ConcordanceQuestion, RiskQuestion
@@ -307,8 +307,10 @@ def test_log_rank_tests_over_sites() -> None:
         fpdfp.log_rank_test(table, "Surv(time, died) ~ stage", groups="hospital", times=[1.0])
 
 
-class DeskCohort:
+class DeskCohort(TableCohort):
     """Sites that answer through their desks, and refuse what their policy does not allow."""
+
+    names: Sequence[str] = ()
 
     def __init__(self, table: pd.DataFrame, folder: Path, policy: Policy | None = None) -> None:
         local = LocalCohort(table, "hospital")
@@ -318,11 +320,10 @@ class DeskCohort:
             for name, one in zip(local.names, local.tables, strict=True)
         ]
 
-    def ask(self, question: Any) -> list[Any]:
-        """Ask as over a network."""
+    def gather(self, question: Any, names: Sequence[str], *, each: bool) -> list[Any]:
         answers, refused = [], {}
         for desk in self.desks:
-            asked = {**questions.write(question), "run": "run", "sequence": 1}
+            asked = {**questions.write(question), "run": "run", "sequence": 1} | ({"each": True} if each else {})
             reply = unpack(pack(desk.answer(unpack(pack(asked)), ANALYST)))
             if "refused" in reply:
                 refused[desk.name] = reply["refused"]
@@ -392,7 +393,7 @@ def test_curves_and_tests_at_sites(cohort: DeskCohort) -> None:
 def test_no_site_tells_of_few_rows(cohort: DeskCohort) -> None:
     response = parse("Surv(time, died) ~ 1").response
     grid = np.arange(1.0, 300.0)
-    for answer in cohort.ask(RiskQuestion(response, None, grid)):  # type: ignore[arg-type]
+    for answer in cohort.ask_each(RiskQuestion(response, None, grid)).answers:  # type: ignore[arg-type]
         for cells in (answer.entered, answer.events, answer.censored):
             assert not ((cells > 0) & (cells < 3)).any()
     for text in (
@@ -411,7 +412,7 @@ def test_hazards_at_steep_points_are_refused(cohort: DeskCohort) -> None:
     for question in (BaselineQuestion(spec, steep, grid), ConcordanceQuestion(spec, steep)):
         with pytest.raises(RefusalError, match="too few of its rows"):
             cohort.ask(question)
-    assert len(cohort.ask(ConcordanceQuestion(spec, np.zeros(3)))) == 3
+    assert len(cohort.ask_each(ConcordanceQuestion(spec, np.zeros(3))).answers) == 3
 
 
 def model_spec(cohort: Any) -> Any:
@@ -451,7 +452,7 @@ def test_forged_questions_and_answers_are_refused() -> None:
         BaselineQuestion(spec, np.zeros(2))
     response = parse("Surv(time, died) ~ 1").response
     question = RiskQuestion(response)  # type: ignore[arg-type]
-    site, *_ = LocalCohort(TABLE, "hospital").ask(question)
+    site, *_ = LocalCohort(TABLE, "hospital").ask_each(question).answers
     tree = questions.write_answer(site)
     assert isinstance(questions.read_answer(question, tree), RiskCounts)
     for name, wrong in (("events", tree["left"] + 1.0), ("start", np.zeros(2)), ("times", tree["times"][::-1].copy())):
@@ -502,3 +503,18 @@ def test_estimates_tests_and_rounds_of_r(name: str) -> None:
     np.testing.assert_allclose(model.table().covariance, r["covariance"], rtol=1e-6, atol=1e-12)
     assert model.score_statistic_ == pytest.approx(float(np.ravel(r["score_test"])[0]), rel=1e-6)
     assert model.n_iter_ <= r["iterations"]
+
+
+def test_a_site_that_shows_no_results_of_its_own_has_a_part_in_sums(tmp_path: Path) -> None:
+    sites = DeskCohort(TABLE, tmp_path, Policy(single_sites=False))
+    spec = model_spec(None)
+    question = ConcordanceQuestion(spec, np.zeros(3))
+    with pytest.raises(RefusalError, match="results by themselves"):
+        sites.ask_each(question)
+    told, local = sites.ask(question), LocalCohort(TABLE, "hospital").ask(question)
+    assert str(told.sums) == str(local.sums)
+    assert told.asked == len(sites.names)
+    assert told.up == local.up
+    assert len(sites.ask_each(questions.SchemaQuestion()).answers) == told.asked
+    for desk in sites.desks:
+        desk.close()

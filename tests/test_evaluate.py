@@ -209,7 +209,7 @@ CASES: dict[str, tuple[Any, str]] = {
 class NamedSites(SitesCohort):
     """Sites that know their names, as those of a federation do."""
 
-    def ask(self, question: Any) -> list[Any]:
+    def gather(self, question: Any, names: Any, *, each: bool) -> list[Any]:
         from fpdfp.engines.parcel import pack, unpack
         from fpdfp.federation.questions import read_answer, read_question, write, write_answer
 

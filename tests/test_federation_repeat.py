@@ -22,7 +22,7 @@ from fpdfp.federation.audit import LOG, Audit, entries
 from fpdfp.federation.keys import Identity
 from fpdfp.federation.policy import Policy, template
 from fpdfp.federation.registry import Registry
-from fpdfp.federation.rehearse import Rehearsal, make_patients, split, write_patients
+from fpdfp.federation.rehearse import Rehearsal, split, write_patients
 from fpdfp.federation.repeat import FILE, compare, digest_of_data, read_analysis
 from fpdfp.federation.study import Study
 from fpdfp.models.codecs import write_parameter
@@ -154,7 +154,7 @@ def test_an_analysis_is_repeated_with_the_same_digits_and_changed_data_are_named
         assert "all coefficients have the same digits" in done.output
         assert len(done.output.splitlines()) == 1
         # Somebody corrects a value: the site is named, and so is what it has changed.
-        table = make_patients()
+        table = fpdfp.datasets.patients()
         changed = table[table["hospital"] == "north"].drop(columns="hospital")
         changed.iloc[0, changed.columns.get_loc("age")] += 1
         rehearsal.sites["north"].stop()

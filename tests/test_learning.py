@@ -15,6 +15,7 @@ from sklearn import metrics
 import fpdfp
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
 from fpdfp.federation import audit
+from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import MOST_POINTS, EvaluationQuestion, read_answer, write_answer
 from fpdfp.report.describe import describe
@@ -169,13 +170,15 @@ def test_sites_refuse_as_they_refuse_evaluations(model: Any, sites: Callable[...
 def test_no_count_of_any_point_is_small(model: Any, sites: Callable[..., DeskCohort]) -> None:
     asked: list[EvaluationQuestion] = []
 
-    class Cohort:
+    class Cohort(TableCohort):
+        names: Any = ()
+
         def __init__(self, inner: DeskCohort) -> None:
             self.inner, self.names = inner, inner.names
 
-        def ask(self, question: Any) -> Any:
+        def gather(self, question: Any, names: Any, *, each: bool) -> Any:
             asked.append(question)
-            return self.inner.ask(question)
+            return self.inner.gather(question, names, each=each)
 
         def losses(self, spec: Any) -> Any:
             raise NotImplementedError
@@ -183,7 +186,7 @@ def test_no_count_of_any_point_is_small(model: Any, sites: Callable[..., DeskCoh
     cohort = sites(AMPLE)
     model.learning_curve(Cohort(cohort))
     (question,) = asked
-    (answer, *_) = cohort.ask(question)
+    (answer, *_) = cohort.ask_each(question).answers
     assert len(answer.more) == len(question.more) > 5
     for one in answer.more:
         assert len(one.own) == len(one.residuals) == 0
@@ -192,7 +195,7 @@ def test_no_count_of_any_point_is_small(model: Any, sites: Callable[..., DeskCoh
     # A steep point among others refuses all.
     steep = dataclasses.replace(question, more=[*question.more[:3], question.x + 1e4])
     with pytest.raises(RefusalError, match="too few of its rows"):
-        cohort.ask(steep)
+        cohort.ask_each(steep)
     with pytest.raises(MessageError, match="at most 100 points"):
         dataclasses.replace(question, more=[question.x] * MOST_POINTS)
     with pytest.raises(MessageError, match="x must be the coefficients"):

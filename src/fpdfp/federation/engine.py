@@ -227,10 +227,10 @@ class FederationEngine(RemoteEngine):
 
     def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
         until = time.monotonic() + (self.collector.patience if deadline is None else deadline)
-        trees = {
-            self._sites[site]: {"kind": "request", "model": self._digest, "plan": self._plan, "request": request}
-            for site, request in asked.items()
-        }
+        trees = {}
+        for site, request in asked.items():
+            tree = {"kind": "request", "model": self._digest, "plan": self._plan, "request": request}
+            trees[self._sites[site]] = tree | ({"each": True} if request.get("each") else {})
         before = {name: dataclasses.astuple(self.link.usage.sites[name]) for name in trees}
         came = self._asking.ask(self.run_id, trees, until - time.monotonic(), self._longest)
         lacking = [name for name, reply in came.items() if isinstance(reply, dict) and reply.get("needs_model")]

@@ -238,7 +238,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         self._take_model(self._fit(X, groups, None, losses))
         x = self.result_.x.astype(np.float64)
         sums = [find_concordance(part, x) for part in parts]
-        self._keep_concordance(sums)
+        self._keep_concordance(sum(sums[1:], start=sums[0]))
         found = [] if self.baseline is False else [find_baselines(part, x, self.ties, grid) for part in parts]
         self._keep_baselines(found)
         self.bits_up_ += 8 * sum(len(pack(write_answer(one))) for one in sums)
@@ -278,7 +278,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         try:
             self._keep_concordance(asking.ask(ConcordanceQuestion(spec, x)))
             if self.baseline is not False:
-                self._keep_baselines(asking.ask(BaselineQuestion(spec, x, self._baseline_times())))
+                self._keep_baselines(asking.ask_each(BaselineQuestion(spec, x, self._baseline_times())))
         except RefusalError as error:
             self._refused = f"{error} (give baseline=[…], the times at which sites tell their hazards)"
         self.bits_up_, self.bits_down_ = (
@@ -290,9 +290,9 @@ class FederatedCoxRegression(FederatedLinearModel):
         (row,) = model
         self.coef_ = row[:-1]
 
-    def _keep_concordance(self, parts: list[Concordance]) -> None:
+    def _keep_concordance(self, found: Concordance) -> None:
         self.exchanges_ |= {"concordance": 1}
-        self.concordance_ = sum(parts[1:], start=parts[0])
+        self.concordance_ = found
 
     def _keep_baselines(self, found: list[Baselines]) -> None:
         """Keep baseline hazards, for features as they were given."""

@@ -10,12 +10,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.cohort import Each
 from fpdfp.cohorts.local import clients_of
 from fpdfp.engines.choice import choose_method
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
-from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.errors import ArgumentError, ArgumentTypeError, RefusalError
 from fpdfp.inference import (
     PENALISED,
     Heterogeneity,
@@ -94,7 +95,7 @@ class Inferring:
             return
         purpose = "information" if wanted else "separation"
         x = np.asarray(self.result_.x, dtype=np.float64)
-        told = clients_of(problem).ask_each(Informations(x, wanted))
+        told = self._ask_sites(problem, Informations(x, wanted), needed=columns.random)
         self._count_exchange(purpose, told.up, told.down)
         sums = InformationSums(*(np.sum(field, axis=0) for field in zip(*told.answers, strict=True)))
         if may_separate:
@@ -119,6 +120,17 @@ class Inferring:
             self._ask_null(problem, columns)
         else:
             self._ask_zero(problem, columns)
+
+    def _ask_sites(self: Any, problem: Problem, question: Informations, *, needed: bool) -> Each:
+        """Return the sums of each site, or of all together where a site does not show its own."""
+        clients = clients_of(problem)
+        try:
+            return clients.ask_each(question)
+        except RefusalError:
+            if needed:
+                raise
+            told = clients.ask(question)
+            return Each([told.sums], told.up, told.down)
 
     def _ask_sums(self: Any, problem: Problem, x: Array, purpose: str, *, robust: bool) -> InformationSums:
         """Return the sums over all sites at a point, and count the exchange."""
