@@ -12,7 +12,8 @@ from benchmarks import _scores, _tuning
 from benchmarks._problems import Setting, graph_guided
 from benchmarks._tuning import Choice, Outcome, Spread, Totals
 from fpdfp._numbers import format_bits
-from fpdfp.engines.checkpoint import describe, fingerprint
+from fpdfp.cohorts.record import fingerprint
+from fpdfp.engines.checkpoint import describe
 
 TARGETS = (1e-2, 1e-3, 1e-4, 1e-6)
 PER_ROUND, LOCAL_STEPS, BATCH = 20, 5, 50

@@ -37,8 +37,8 @@ from benchmarks import _cone_beam, _scores, _tools, _tuning
 from benchmarks._problems import DATA, SETS, N, Setting, graph_guided, is_there
 from benchmarks._tuning import Choice, Outcome, Spread
 from fpdfp._numbers import format_bits
+from fpdfp.cohorts.record import fingerprint
 from fpdfp.declarative import pool
-from fpdfp.engines.checkpoint import fingerprint
 
 LOCAL_STEPS = 5
 ROUNDS = 6000
