@@ -33,7 +33,7 @@ LAYERS = {
         "federation.questions",
     ],
     "running": ["declarative", "ct.reconstruction", "loggers", "runs", "selection", "engines", "cohorts"],
-    "algorithms": ["methods", "precondition", "pooled traffic", "steps"],
+    "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit privacy.site", "steps"],
     "questions": ["cohorts.cohort", "cohorts.question"],
     "mathematics": [
         "problem",

@@ -76,7 +76,7 @@ def cohort() -> tuple[LocalCohort, Any]:
         return answers
 
     found.gather = keep  # type: ignore[method-assign]
-    fpdfp.FederatedLogisticRegression(alpha=0.1).fit(found, "died ~ age + stage", weights="w")
+    fpdfp.FederatedLogisticRegression(fpdfp.L1(0.1)).fit(found, "died ~ age + stage", weights="w")
     return found, seen
 
 

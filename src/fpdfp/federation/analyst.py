@@ -66,7 +66,7 @@ class Federation(TableCohort):
     ::
 
         federation = fpdfp.Federation("study")
-        model = fpdfp.FederatedLogisticRegression(penalty="graph", alpha=0.01).fit(federation, "died ~ age + C(stage)")
+        model = fpdfp.FederatedLogisticRegression(fpdfp.Graph(0.01)).fit(federation, "died ~ age + C(stage)")
 
     Parameters
     ----------

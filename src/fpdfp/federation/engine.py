@@ -204,10 +204,16 @@ class FederationEngine(RemoteEngine):
             added |= {"checkpoint": recorder.checkpoint, "resume": True}
         return dataclasses.replace(options, **added)
 
-    def note_fit(self, estimator: Any, fit: Mapping[str, Any]) -> None:
-        """Write into the folder of the run that has ended from what its fit can be repeated."""
+    def note_fit(
+        self, estimator: str, given: Mapping[str, Any], objects: Mapping[str, str], fit: Sequence[str]
+    ) -> None:
+        """Write into the folder of the run that has ended from what its fit can be repeated.
+
+        ``given`` are the parameters of the estimator, and the arguments of ``fit``, which it names; ``objects`` are
+        those that JSON cannot have, in words.
+        """
         if self.run_folder is not None:
-            write_analysis(self.run_folder, self, estimator, fit)
+            write_analysis(self.run_folder, self, estimator, given, objects, fit)
 
     def declare(self, problems: int, folds: int) -> None:
         self._plan = plan_name()
