@@ -62,9 +62,13 @@ if TYPE_CHECKING:
         StatelessPDFP,
     )
     from fpdfp.models import (
+        L1,
+        MCP,
+        SCAD,
+        CrossValidation,
+        ElasticNet,
         FederatedCoxRegression,
         FederatedCoxRegressionCV,
-        FederatedGammaRegressor,
         FederatedGLM,
         FederatedGLMCV,
         FederatedLinearRegression,
@@ -75,9 +79,11 @@ if TYPE_CHECKING:
         FederatedMultinomialRegressionCV,
         FederatedOrdinalRegression,
         FederatedOrdinalRegressionCV,
-        FederatedPoissonRegressor,
-        FederatedQuantileRegressor,
-        FederatedTweedieRegressor,
+        Fused,
+        Graph,
+        Group,
+        Ridge,
+        SparseGroup,
         load_model,
         log_rank_test,
         survival_curves,
@@ -91,13 +97,18 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FPDFP",
+    "L1",
+    "MCP",
     "PDFP",
     "QSGD",
+    "SCAD",
     "SPDFP",
     "SVRGPDFP",
     "Certificate",
     "ChambollePock",
     "CondatVu",
+    "CrossValidation",
+    "ElasticNet",
     "ErrorFeedbackPDFP",
     "FPDFPIdentity",
     "FastFedDualAvg",
@@ -114,7 +125,6 @@ __all__ = [
     "FederatedCoxRegressionCV",
     "FederatedGLM",
     "FederatedGLMCV",
-    "FederatedGammaRegressor",
     "FederatedLinearRegression",
     "FederatedLinearRegressionCV",
     "FederatedLogisticRegression",
@@ -123,11 +133,11 @@ __all__ = [
     "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
-    "FederatedPoissonRegressor",
-    "FederatedQuantileRegressor",
-    "FederatedTweedieRegressor",
     "Federation",
     "Folds",
+    "Fused",
+    "Graph",
+    "Group",
     "History",
     "InnerSolve",
     "ManyResult",
@@ -140,10 +150,12 @@ __all__ = [
     "RandProx",
     "Residual",
     "Result",
+    "Ridge",
     "Run",
     "RunOptions",
     "Scaffold",
     "ShiftedPDFP",
+    "SparseGroup",
     "StatelessPDFP",
     "compress",
     "ct",
@@ -184,12 +196,13 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
+        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup "
+        "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
-        "FederatedCoxRegression FederatedGLM FederatedGammaRegressor "
+        "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor load_model log_rank_test "
+        "load_model log_rank_test "
         "survival_curves",
         "federation": "Federation",
         "folds": "Folds",
