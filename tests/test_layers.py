@@ -32,7 +32,7 @@ LAYERS = {
         "federation.columns federation.predictions federation.times",
         "federation.questions",
     ],
-    "running": ["declarative", "ct.reconstruction", "loggers", "runs", "selection", "engines cohorts.local"],
+    "running": ["tuning", "declarative", "ct.reconstruction", "loggers", "runs", "selection", "engines cohorts.local"],
     "algorithms": ["methods", "precondition", "pooled", "privacy.fit privacy.site", "steps"],
     "questions": ["cohorts.cohort", "cohorts.question"],
     "mathematics": [
