@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from scipy.stats import chisquare
 
-from fpdfp.engines.parcel import pack, unpack
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.keys import Asker

@@ -16,9 +16,9 @@ that row's. Beside them, a model is refused with a column that varies at fewer t
 is zero or known, so that it is one site's. Sites tell each other which columns vary, in signed statements that the
 analyst hands on and cannot change; that much everybody learns.
 
-At ``private`` no refusal depends on rows. Rows that a design cannot take, that are too long, or whose outcome is none of
-the classes do not count, each for itself. The ledger is written before a reply leaves. The noise is a function of this
-site's secret and the request, so the same request has the same reply and costs nothing.
+At ``private`` no refusal depends on rows. Rows that a design cannot take, that are too long, or whose outcome is not
+one of the classes do not count, each for itself. The ledger is written before a reply leaves. The noise is a function
+of this site's secret and the request, so the same request has the same reply and costs nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.cohorts.losses import Informations
+from fpdfp.cohorts.serialization import pack
 from fpdfp.cohorts.validation import validate
-from fpdfp.engines.informations import Informations
-from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.federation import guard
 from fpdfp.federation.policy import MEMBERS, Policy, refuse

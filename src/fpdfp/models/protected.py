@@ -13,7 +13,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp._warn import warn
-from fpdfp.engines.informations import Informations
+from fpdfp.cohorts.losses import Informations
 from fpdfp.errors import AccuracyWarning, ArgumentError, MessageError
 from fpdfp.families import NAMED
 from fpdfp.federation.questions import Distribution, ModelSpec, dump
