@@ -71,7 +71,7 @@ def draw(name: str, rng: np.random.Generator, eta: Any) -> tuple[Any, Any]:
         return InverseGaussian("log"), rng.wald(mu, 4.0)
     if name == "tweedie":
         return Tweedie(power=1.5), tweedie(rng, mu, 1.5, 0.8)
-    return Quantile(level=0.5, width=0.3), eta + rng.normal(0.0, 1.0, len(eta))
+    return Quantile(level=0.5), eta + rng.normal(0.0, 1.0, len(eta))
 
 
 def study(name: str, sites: int, seed: int) -> list[bool]:

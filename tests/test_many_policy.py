@@ -66,7 +66,7 @@ def many(desk: Desk, points: Any, held: Any = None, folds: Folds | None = None, 
     asked = question(points, held, folds, curved)
     request = Request((asked,), EVERYONE)
     sent = Evaluated(*ask(desk, request, **{"plan": "plan"} | more)[asked.name]["arrays"])
-    return asked.read(sent, np.shape(points)[-1])
+    return asked.add_up(sent, np.arange(len(sent.numbers)))
 
 
 def held_scores(desk: Desk, points: Any, held: Any, folds: Folds, score: str, *cells: Any) -> Any:
@@ -74,7 +74,7 @@ def held_scores(desk: Desk, points: Any, held: Any, folds: Folds, score: str, *c
     asked = HeldScores(question(points, held, folds), score, *cells)
     request = Request((asked,), EVERYONE)
     sent = Scored(*ask(desk, request, plan="plan")[asked.name]["arrays"])
-    return asked.read(sent, None)
+    return asked.add_up(sent, np.arange(len(sent.sums))).sums
 
 
 def desk_of(folder: Path, policy: Policy | None = None, rows: Any = None, problems: int = 10) -> Desk:

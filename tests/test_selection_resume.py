@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import fpdfp
-from fpdfp.engines import ask
+from fpdfp.cohorts.local import Clients
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.errors import CheckpointError
 from tests.test_cox_estimator import DeskCohort
@@ -47,16 +47,16 @@ HELD = [None] * 4 + [1] * 4
 
 def interrupt_after(count: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Press Ctrl-C in one of the exchanges; return what makes that stop."""
-    plain, seen = ask._ask, [0]
+    plain, seen = Clients.ask, [0]
 
-    def press(*given: Any) -> Any:
+    def press(*given: Any, **more: Any) -> Any:
         seen[0] += 1
         if seen[0] == count:
             signal.raise_signal(signal.SIGINT)
-        return plain(*given)
+        return plain(*given, **more)
 
-    monkeypatch.setattr(ask, "_ask", press)
-    return lambda: monkeypatch.setattr(ask, "_ask", plain)
+    monkeypatch.setattr(Clients, "ask", press)
+    return lambda: monkeypatch.setattr(Clients, "ask", plain)
 
 
 def test_solve_many_goes_on(tmp_path: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

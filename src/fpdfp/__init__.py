@@ -180,7 +180,8 @@ __getattr__ = attach(
         "": "compress ct datasets engines errors families federation inference linops loggers losses "
         "methods models penalties precondition problem report rng runs scores steps survival",
         "compress": "QSGD",
-        "engines": "History Result Run RunOptions solve",
+        "engines": "History Result Run RunOptions",
+        "engines.solve": "solve",
         "models": "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM FederatedGammaRegressor "

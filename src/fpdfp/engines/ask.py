@@ -17,6 +17,7 @@ from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.engines.prepare import send_once
 from fpdfp.engines.record import keep
 from fpdfp.engines.requests import write
+from fpdfp.engines.spread import Spread
 from fpdfp.engines.traffic import payload
 from fpdfp.engines.tuples import tuple_kind
 from fpdfp.losses.base import InformationSums
@@ -39,6 +40,13 @@ def ask_overdispersions(problem: Problem, x: Array, theta: float) -> tuple[Array
     """Return the sums over clients from which θ is found, and all bits up and down."""
     (numbers,), up, down = _ask(problem, Overdispersions(np.asarray(x, dtype=np.float64), float(theta)))
     return np.asarray(numbers.sum(axis=0)), up, down
+
+
+def ask_spread(problem: Problem, x: Array) -> tuple[float, float, int, int]:
+    """Return the weight of all rows, their kernel weight about a quantile, and all bits up and down."""
+    (numbers,), up, down = _ask(problem, Spread(np.asarray(x, dtype=np.float64)))
+    weight, inside = map(float, numbers.sum(axis=0))
+    return weight, inside, up, down
 
 
 def ask_evaluations(problem: Problem, question: Evaluations, factors: Array | None = None) -> tuple[Sums, int, int]:

@@ -126,7 +126,7 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
 
     def _ask_zero(self, problem: Problem, columns: Columns) -> None:
         sums = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
-        self.null_deviance_ = float(sums.numbers[:, 3].sum())
+        self.null_deviance_ = float(sums.numbers[3])
 
     def _names_of_x(self, columns: Columns) -> list[str]:
         return list(self._flat[0])

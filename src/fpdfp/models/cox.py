@@ -291,8 +291,8 @@ class FederatedCoxRegression(FederatedLinearModel):
 
     def _ask_zero(self, problem: Problem, columns: Columns) -> None:
         null = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
-        self.null_deviance_ = float(null.numbers[:, 3].sum())
-        score, before = null.score.sum(axis=0), full(null.hessian.sum(axis=0))
+        self.null_deviance_ = float(null.numbers[3])
+        score, before = null.score, full(null.hessian)
         self.score_statistic_ = float(score @ np.linalg.pinv(before, hermitian=True) @ score)
 
     def _ask_more(self, asking: Asking, spec: ModelSpec) -> None:

@@ -25,6 +25,7 @@ from fpdfp.models.overdispersion import Theta
 from fpdfp.models.rows import column, refuse_column, refuse_of_rows, row_weights
 from fpdfp.models.site_effects import effects_of
 from fpdfp.models.structure import Columns, Name
+from fpdfp.models.width import Width
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 from fpdfp.survival.counts import check_grid
@@ -203,12 +204,15 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         """
         self._check_parameters()
         self.family_ = self._given_family()
-        self._theta: Theta | None = None
+        self._search: Theta | Width | None = None
         for name in ("theta_", "theta_standard_error_"):
             if hasattr(self, name):
                 delattr(self, name)  # of an earlier fit
         if isinstance(self.family, str) and self.family_.name == "negative binomial":
-            self._theta, self.family_ = Theta(), families.Poisson()
+            self._search, self.family_ = Theta(), families.Poisson()
+        elif isinstance(self.family_, families.Quantile) and self.family_.width is None:
+            self._refuse_unknown_width()
+            self._search, self.family_ = Width(self.family_), families.Gaussian()
         self._take_periods(periods, y)
         effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed", "random")) != "none"
         if self.site_effects == "random" and self.penalty in USUAL:
@@ -235,24 +239,33 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
                 )  # fmt: skip
 
             self._take_model(self._fit(X, groups, None, losses, effects=effects))
-        if self._theta is not None:
-            self.theta_, self.theta_standard_error_ = self._theta.value, self._theta.standard_error
+        if isinstance(self._search, Theta):
+            self.theta_, self.theta_standard_error_ = self._search.value, self._search.standard_error
         self._add_sections()
         return self
+
+    def _refuse_unknown_width(self) -> None:
+        """Refuse a quantile whose width would have to follow from one fit, where there are several."""
+        if self.site_effects == "random" or self.penalty in USUAL or hasattr(self, "cv"):
+            raise ArgumentError(
+                "family",
+                "must be Quantile(level=…, width=…) with a width in units of the outcome for cross-validation, the "
+                "penalties mcp and scad, and random site effects",
+            )
 
     def _run(
         self, problem: Problem, method: Any, rebuild: Callable[[], Problem], x0: Array | None
     ) -> tuple[Result, Problem]:
-        if self._theta is None:
+        if self._search is None:
             return super()._run(problem, method, rebuild, x0)
-        return self._theta.alternate(self, problem, method, rebuild)
+        return self._search.alternate(self, problem, method, rebuild)
 
     def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
         model = super()._conclude(problem, columns, centre, scale)
-        if self._theta is not None:
-            self.exchanges_["theta"] = self._theta.exchanges
-            self.n_iter_ += self._theta.rounds
-            self.bits_up_, self.bits_down_ = self.bits_up_ + self._theta.up, self.bits_down_ + self._theta.down
+        if (search := self._search) is not None:
+            self.exchanges_[search.name] = search.exchanges
+            self.n_iter_ += search.rounds
+            self.bits_up_, self.bits_down_ = self.bits_up_ + search.up, self.bits_down_ + search.down
         return model
 
     @property
@@ -260,6 +273,8 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         return int(np.isfinite(getattr(self, "theta_", np.inf)))
 
     def _more(self) -> dict[str, Any]:
+        if isinstance(self.family_, families.Quantile):
+            return {"smoothing width": self.family_.parameters[1]}
         if not hasattr(self, "theta_"):
             return {}
         return {"theta": self.theta_, "its standard error": self.theta_standard_error_}

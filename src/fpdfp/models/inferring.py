@@ -10,8 +10,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.engines.ask import ask_informations
+from fpdfp.cohorts.local import clients_of
 from fpdfp.engines.choice import choose_method
+from fpdfp.engines.informations import Informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, ArgumentTypeError
@@ -91,18 +92,21 @@ class Inferring:
         if not (wanted or may_separate):
             return
         purpose = "information" if wanted else "separation"
-        sums = self._ask_sums(problem, self.result_.x, purpose, robust=wanted)
+        x = np.asarray(self.result_.x, dtype=np.float64)
+        told = clients_of(problem).ask_each(Informations(x, wanted))
+        self._count_exchange(purpose, told.up, told.down)
+        sums = InformationSums(*(np.sum(field, axis=0) for field in zip(*told.answers, strict=True)))
         if may_separate:
             check_separation(self, problem, self.result_.x, sums, self._names_of_x(columns))
         if not wanted:
             return
         found = []
-        for numbers, score, hessian, meat in zip(*sums, strict=True):
+        for numbers, score, hessian, meat in told.answers:
             rows, weight, saturated, deviance, pearson = map(float, numbers)
             known = saturated - 0.5 * deviance if not family.has_dispersion else math.nan
             site = Information(int(rows), weight, known, deviance, pearson, score, full(hessian), full(meat))
             found.append(site.change(back))
-        self._saturated = float(sums.numbers[:, 2].sum())
+        self._saturated = float(sums.numbers[2])
         if columns.random:
             found = integrate(found, columns.effects, self._variances)
         self.information_ = found
@@ -116,11 +120,15 @@ class Inferring:
             self._ask_zero(problem, columns)
 
     def _ask_sums(self: Any, problem: Problem, x: Array, purpose: str, *, robust: bool) -> InformationSums:
-        """Return the sums of each site at a point, and count the exchange."""
-        sums, up, down = ask_informations(problem, x, robust=robust)
+        """Return the sums over all sites at a point, and count the exchange."""
+        told = clients_of(problem).ask(Informations(np.asarray(x, dtype=np.float64), robust))
+        self._count_exchange(purpose, told.up, told.down)
+        sums: InformationSums = told.sums
+        return sums
+
+    def _count_exchange(self: Any, purpose: str, up: int, down: int) -> None:
         self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
         self.exchanges_[purpose] = self.exchanges_.get(purpose, 0) + 1
-        return sums
 
     def _ask_zero(self: Any, problem: Problem, columns: Columns) -> None:
         """Keep the deviance at zero, or at the offsets, which is that of the null model without an intercept."""
@@ -128,7 +136,7 @@ class Inferring:
         mean = family.mean(np.zeros(1))
         if np.isfinite(mean).all() and (family.variance(mean) > 0).all():
             sums = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
-            self.null_deviance_ = float(sums.numbers[:, 3].sum())
+            self.null_deviance_ = float(sums.numbers[3])
 
     def _names_of_x(self: Any, columns: Columns) -> list[str]:
         """Return the names of the coefficients of the model, in its order."""

@@ -10,8 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fpdfp._typing import Array
 from fpdfp._warn import warn
+from fpdfp.cohorts.local import clients_of
 from fpdfp.engines import Result
-from fpdfp.engines.ask import ask_informations
+from fpdfp.engines.informations import Informations
 from fpdfp.engines.iterates import Iterates
 from fpdfp.errors import ArgumentError
 from fpdfp.losses import Losses
@@ -123,13 +124,13 @@ class Stepping:
             problem = problem_of(structure, share)
             result = solve(problem, x0)
             x0 = result.x.astype(np.float64)
-            told, up, down = ask_informations(problem, x0, robust=False)
+            told, _, up, down = clients_of(problem).ask(Informations(x0, robust=False))
             self._spent[1] += up
             self._spent[2] += down
-            rows, weight, _, _, pearson = map(float, told.numbers.sum(axis=0))
+            rows, weight, _, _, pearson = map(float, told.numbers)
             kept = np.flatnonzero(free | (x0 != 0))
             sums = random_effects.Sums(
-                x0[kept], told.score.sum(axis=0)[kept], full(told.hessian.sum(axis=0))[np.ix_(kept, kept)],
+                x0[kept], told.score[kept], full(told.hessian)[np.ix_(kept, kept)],
                 weight * structure.ridge[kept], pearson, int(rows), columns.effects,
             )  # fmt: skip
             found = random_effects.estimate(sums, share * weight, has_dispersion=self._family().has_dispersion)
