@@ -30,18 +30,6 @@ from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp.cohorts.local import clients_of
 from fpdfp.cohorts.question import questions
 from fpdfp.engines import spec
-<<<<<<< HEAD
-from fpdfp.engines.ask import (
-    ask_duals,
-    ask_evaluations,
-    ask_features,
-    ask_informations,
-    ask_overdispersions,
-    ask_scores,
-    ask_spread,
-)
-=======
->>>>>>> main
 from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.held_scores import HeldScores
@@ -50,6 +38,7 @@ from fpdfp.engines.local_models import LocalModels
 from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.site import Site
+from fpdfp.engines.spread import Spread
 from fpdfp.errors import MessageError
 from fpdfp.precondition.exchange import FeatureBounds
 from tests.loopback import Loopback
@@ -178,7 +167,7 @@ def corpus() -> list[Recorded]:
             clients_of(there).ask(Overdispersions(np.zeros(4), 1.5))
             ask_many(there)
         if where == "quantile":
-            ask_spread(there, np.zeros(4))
+            clients_of(there).ask(Spread(np.zeros(4)))
         if where == "wide":
             clients_of(there).ask(FeatureBounds("curvatures"))
             clients_of(there).ask(LocalModels(np.array([0, 2]), np.array([0.1, -0.2])))

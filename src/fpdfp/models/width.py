@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from fpdfp._warn import warn
+from fpdfp.cohorts.local import clients_of
 from fpdfp.engines import Result
-from fpdfp.engines.ask import ask_spread
+from fpdfp.engines.spread import Spread
 from fpdfp.errors import DataWarning
 from fpdfp.families import Quantile
 from fpdfp.problem import Problem
@@ -58,8 +59,9 @@ class Width:
             self.down += result.total_down
             problem = rebuild()
             result = estimator._solve(problem, method, x0=result.x)
-            weight, inside, up, down = ask_spread(problem, result.x.astype(np.float64))
-            self.exchanges, self.up, self.down = self.exchanges + 1, self.up + up, self.down + down
+            told = clients_of(problem).ask(Spread(result.x.astype(np.float64)))
+            self.exchanges, self.up, self.down = self.exchanges + 1, self.up + told.up, self.down + told.down
+            weight, inside = map(float, told.sums.numbers)
             before, width = width, width * wanted * weight / inside if inside > 0.0 else 2.0 * width
             if abs(math.log(width / before)) <= FOUND:
                 return result, problem
