@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,7 @@ from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.tree import Arithmetic, Coded, Column, Comparison, Number, Numeric, Survival
 from fpdfp.losses.linear import form_rounding
+from fpdfp.methods.newton import NewtonExchange
 from fpdfp.rng import Draws
 from tests.desks import ANALYST, Counts, Desks
 
@@ -72,6 +74,7 @@ def complete(table: pd.DataFrame) -> pd.DataFrame:
     table.loc[PERSON, ["time", "score"]] = 199.0, 0
     # A score decides an outcome, but for one person; and all but two are strata of their own.
     table["decided"] = ((table.score >= 2) | (table.index == PERSON)).astype(int)
+    table["units"] = np.where(table.index == PERSON, 7.25, 0.0)
     table["stratum"] = np.where(table.index == PERSON, PERSON - 1, table.index)
     return table
 
@@ -374,6 +377,28 @@ def test_no_extremes_are_told_by_gaps_that_are_infinite(desks: Any) -> None:
         attack(desks(Policy(refusals=10)))
 
 
+def test_bounds_of_the_hessian_do_not_tell_the_largest_weight(desks: Any) -> None:
+    """A bound goes by the largest weight: with and without weights it tells one person's value of a column."""
+    given = design(Column("died"), Column("pressure"))
+    weighted = dataclasses.replace(given, weights=Column("cost"))
+    for policy, told in ((Policy(off=frozenset({"constants"})), True), (Policy(), False)):
+        ask, found = desks(policy), []
+        for one in (given, weighted):
+            about = glm(one, "binomial", "logit", classes=(0, 1))
+            frames = ask(about, Request((NewtonExchange(),), EVERYONE))["newton_start"]
+            found.append(frames["arrays"][0][0] if frames["arrays"] else decode(frames["frames"]["triangle"][0]))
+        ratio = found[1][0] / found[0][0]
+        assert np.isclose(ratio, FRAME.cost.max(), rtol=1e-6) == told
+
+
+def test_a_sum_of_weights_is_not_of_one_row(desks: Any) -> None:
+    """A column that is positive in one row: the sum of weights would be that person's value."""
+    asked = SumsQuestion(design(Column("died"), weights=Column("units")))
+    assert desks(Policy.allowing_everything())(asked)["weight"] == 7.25
+    with pytest.raises(Refusal, match="weights of rows leave too few"):
+        desks(Policy())(asked)
+
+
 def test_rounding_does_not_tell_the_largest_mean(desks: Any) -> None:
     """What rounding can do to a gradient goes by the curvature of rows; of a Poisson model the largest is a mean."""
     about = glm(design(Column("visits"), Column("pressure")), "poisson", "log")
@@ -385,7 +410,7 @@ def test_rounding_does_not_tell_the_largest_mean(desks: Any) -> None:
     squares = np.array([np.square(FRAME.pressure).sum(), 400.0])
     bend = told.numbers[0, 1] / form_rounding(1.0, squares, x[0])
     means = np.exp(FRAME.pressure * 0.1 + 1.0)
-    assert bend == pytest.approx(2.0 * means.sum(), rel=1e-6)
+    assert 400 * bend == pytest.approx(2.0 * means.sum(), rel=1e-6)
 
 
 def test_sums_of_squares_are_no_single_rows(desks: Any) -> None:

@@ -220,7 +220,7 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
             others |= {f"the offset{place or ''}": column for place, column in enumerate(wide.T)}
     check_columns(X, names, policy, others, where)
     if weights is not None and weights.min() < weights.max() and policy.goes_by("weights"):
-        _check_weights(X, weights, policy, where)
+        check_weights(weights, policy, where)
 
 
 def _check_classes(losses: Any, y: Array, policy: Policy, where: str) -> None:
@@ -252,15 +252,14 @@ def _check_events(losses: Cox, client: int, some: Array, policy: Policy, where: 
         raise refuse("cells", f"this site answers for clusters only if {policy.cell} of them have several rows")
 
 
-def _check_weights(X: Any, weights: Array, policy: Policy, where: str) -> None:
+def check_weights(weights: Array, policy: Policy, where: str = "") -> None:
+    """Refuse weights that leave few rows: their sum, and sums with them, would be these rows'."""
     needed = min(EFFECTIVE, len(weights) / 3.0)
-    if (found := effective(weights)) < needed:
+    if policy.goes_by("weights") and (found := effective(weights)) < needed:
         raise refuse(
             "weights", f"the weights of rows leave too few of them at this site{where}; use other weights",
             f"{found:.1f} effective rows, {needed:.1f} are needed",
         )  # fmt: skip
-    dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
-    _check_leverage(dense * np.sqrt(weights)[:, None], policy, where)
 
 
 def check_columns(
@@ -580,6 +579,7 @@ class GuardedData(Offer):
     __slots__ = ("_rule", "_uses", "_watch")
 
     def __init__(self, losses: Any, watch: Watch, uses: frozenset[str], rule: PointRule | None = None) -> None:
+        losses = losses if rule else coarsen(losses, watch.policy)
         super().__init__(losses, uses)
         self._watch, self._uses = watch, uses
         self._rule = rule or PointRule(losses, watch.policy, watch.divide, watch.people)
@@ -621,8 +621,6 @@ class GuardedData(Offer):
             return lambda *given: GuardedData(losses.restrict(*given), self._watch, self._uses)
         if name == "lipschitz_in" and policy.goes_by("constants"):
             return lambda factor: self._constants(found, factor)
-        if name == "lipschitz" and policy.goes_by("constants"):
-            return lambda: found() * _coarsened(losses)
         if name in REFUSED and policy.goes_by("constants"):
             raise refuse("constants", f"this site does not tell {REFUSED[name]}")
         if name in PAIRS:
@@ -639,7 +637,7 @@ class GuardedData(Offer):
 
     def _constants(self, found: Callable[[Any], Array], factor: Any) -> Array:
         check_products(self._watch.policy)  # those in a chosen direction are second moments
-        if isinstance(self._rule.losses, Cox) or not (_coarsened(self._rule.losses) == 1.0):
+        if isinstance(self._rule.losses, Cox):
             raise refuse("constants", "this site tells no constants in other coordinates of this model")
         return found(factor)
 
@@ -765,11 +763,16 @@ def check_products(policy: Policy) -> None:
         raise refuse("kinds", "this site does not tell second moments of its rows (products)")
 
 
-def _coarsened(losses: Any) -> float:
-    """Return by what constants are enlarged, so that the largest weight of a row is not told: 1 without weights."""
-    weights = losses.weights_of_rows if isinstance(losses, LinearModel) and not isinstance(losses, Cox) else np.ones(1)
-    largest, mean = float(weights.max()), float(weights.mean())
-    return 1.0 if largest <= mean * (1 + 1e-12) else float(2.0 ** np.ceil(np.log2(largest / mean)) * mean / largest)
+def coarsen(losses: Any, policy: Policy) -> Any:
+    """Return losses whose bounds go by a power of two times the mean weight: the largest weight is one person's."""
+    if not policy.goes_by("constants") or not isinstance(losses, LinearModel) or isinstance(losses, Cox):
+        return losses
+    largest, mean = float(losses.weights_of_rows.max()), float(losses.weights_of_rows.mean())
+    if largest <= mean * (1 + 1e-12):
+        return losses
+    made, factor = losses._without_caches(), float(2.0 ** np.ceil(np.log2(largest / mean)) * mean / largest)
+    made.curvature, made.steepest = factor * losses.curvature, factor * losses.steepest
+    return made
 
 
 # --- What is hidden in answers ----------------------------------------------------------------------------------------

@@ -286,6 +286,8 @@ class RequestGuard:
         self._check_design(question.design, np.zeros(len(question.design.filled)))
         answer = self.table.answer(question)
         guard.check_sums(answer, question.design, self.policy)
+        if question.design.weights is not None:
+            guard.check_weights(self.table.complete(question.design)[1].weigh(question.design.weights), self.policy)
         self._begin(guard.analysis_of(question.design))
         return answer
 
