@@ -23,19 +23,11 @@ import numpy as np
 import pandas as pd
 
 import fpdfp
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, Informations, LocalModels, Overdispersions, Spread
+from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, HeldScores
+from fpdfp.cohorts.requests import Address, Place, Request
 from fpdfp.compress.fixed import EXACT
-from fpdfp.engines import spec
-from fpdfp.engines.dual_sums import DualSums
-from fpdfp.engines.evaluations import ZERO, Evaluated, Evaluations
-from fpdfp.engines.held_scores import HeldScores
-from fpdfp.engines.informations import Informations
-from fpdfp.engines.job import Place
-from fpdfp.engines.local_models import LocalModels
-from fpdfp.engines.losses import At, Bounds, Constants, Duals, Facts
-from fpdfp.engines.overdispersions import Overdispersions
-from fpdfp.engines.requests import Address, Request
-from fpdfp.engines.spread import Spread
-from fpdfp.engines.traffic import digest
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
 from fpdfp.federation.policy import Policy
@@ -51,6 +43,7 @@ from fpdfp.precondition.exchange import KINDS, Exact, FeatureBounds, Slopes
 from fpdfp.precondition.partial import Sketch
 from fpdfp.precondition.quantized import QuantizedMoments
 from fpdfp.rng import Draws
+from fpdfp.traffic import digest
 from tests.desks import ANALYST
 
 ROWS = 400
@@ -283,7 +276,8 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
         lambda: LocalModels(some.astype(np.int64), wide.ravel()[some.astype(np.int64)]),
         lambda: Overdispersions(wide, float(10.0 ** rng.uniform(-6, 6))), lambda: Spread(wide),
         lambda: Slopes(Announced.rounded(fpdfp.compress.Full(), x), 127), lambda: QuantizedMoments(2000),
-        lambda: Sketch(1), lambda: many_at(rng, x, HeldScores, score=str(rng.choice(["brier", "deviance", "accuracy", "moments"]))),
+        lambda: Sketch(1),
+        lambda: many_at(rng, x, HeldScores, score=str(rng.choice(["brier", "deviance", "accuracy", "moments"]))),
         lambda: many_at(rng, x, DualSums, wants="gradient"),
         lambda: many_at(rng, x, DualSums, wants="gap", shrinks=np.ones(2)),
         lambda: Duals(digest([wide]), str(rng.choice(["start", "gradient", "curvature", "gap", "hessian"])), np.ones(1),

@@ -104,7 +104,7 @@ class TestGenerator:
         "rule", ["places", "cells", "leverage", "weights", "domain", "folds", "constants", "hiding"]
     )
     def test_without_a_rule(self, rule: str) -> None:
-        assert attacks.run(Policy(off=frozenset({rule})), 10**6, 300, until_found=True)[2] == 1
+        assert attacks.run(Policy(off=frozenset({rule})), 10**6, 2000, until_found=True)[2] == 1
 
     def test_every_question_is_asked(self) -> None:
         """Rounds, certificates and memories have operations of the data in place of answers of their own."""

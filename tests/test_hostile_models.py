@@ -13,18 +13,13 @@ import pandas as pd
 import pytest
 
 import fpdfp
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, Informations, Overdispersions, probe
+from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluations, SentDuals
+from fpdfp.cohorts.requests import Address, Place, Request
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress import decode
 from fpdfp.compress.fixed import EXACT
-from fpdfp.engines import spec
-from fpdfp.engines.checkpoint import probe
-from fpdfp.engines.dual_sums import DualSums, SentDuals
-from fpdfp.engines.evaluations import ZERO, Evaluations
-from fpdfp.engines.informations import Informations
-from fpdfp.engines.job import Place
-from fpdfp.engines.losses import At, Bounds, Constants, Facts
-from fpdfp.engines.overdispersions import Overdispersions
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.requests import Address, Request
 from fpdfp.errors import MessageError, Refusal, RefusalError
 from fpdfp.federation import questions
 from fpdfp.federation.guard import ALL, GuardedData
@@ -511,7 +506,7 @@ def test_through_real_processes(tmp_path: Path) -> None:
 
         def ask_site(about: Any, request: Any = None) -> Any:
             if not isinstance(about, ModelSpec):
-                return questions.dump(federation.ask(about)[0])
+                return questions.dump(federation.ask_each(about).answers[0])
             engine = federation.losses(about)
             return {"at": {"gradients": engine.gradients(request.questions[0].x, np.arange(1))}}
 

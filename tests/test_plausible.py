@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import fpdfp
+from fpdfp.cohorts.plausible import NUMBER, ROWS, check_answer, compare, compare_answers
 from fpdfp.datasets import Moments
-from fpdfp.engines.plausible import NUMBER, ROWS, check_answer, compare, compare_answers
 from fpdfp.errors import MessageError
 from fpdfp.federation.cohort import LocalCohort
 from fpdfp.federation.questions import Sums, SumsQuestion
@@ -68,15 +68,15 @@ def cohort() -> tuple[LocalCohort, Any]:
     })  # fmt: skip
     found = LocalCohort(table, "site")
     seen: list[Any] = []
-    ask = found.ask
+    gather = found.gather
 
-    def keep(question: Any) -> Any:
-        answers = ask(question)
+    def keep(question: Any, names: Any, *, each: bool) -> Any:
+        answers = gather(question, names, each=each)
         seen.extend((question, answer) for answer in answers)
         return answers
 
-    found.ask = keep  # type: ignore[method-assign]
-    fpdfp.FederatedLogisticRegression(alpha=0.1).fit(found, "died ~ age + stage", weights="w")
+    found.gather = keep  # type: ignore[method-assign]
+    fpdfp.FederatedLogisticRegression(fpdfp.L1(0.1)).fit(found, "died ~ age + stage", weights="w")
     return found, seen
 
 

@@ -7,7 +7,6 @@ import contextvars
 import functools
 import math
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,21 +19,19 @@ from fpdfp._array import beside, namespace, read_only
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Full
 from fpdfp.engines.result import History
-from fpdfp.engines.traffic import Bits, Kept, Traffic, full_bits
-from fpdfp.errors import ArgumentError
+from fpdfp.errors import ArgumentError, DivergenceError
 from fpdfp.methods.base import Algorithm, Certifying, Question, Remembering, TracksObjective, WeightedMeans
 from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.problem import TINY, Certificate
 from fpdfp.quadratic.statement import Work
-from fpdfp.rng import Draws, OwnDraws, Purpose, choose_clients
+from fpdfp.rng import QUANTIZE, Draws, OwnDraws, Purpose, choose_clients
+from fpdfp.traffic import Bits, Kept, Traffic, full_bits
 
 if TYPE_CHECKING:
     from fpdfp._kernels.jit import Watch
     from fpdfp.engines.options import RunOptions
     from fpdfp.engines.prepare import Prepared
 
-#: A plain integer, since arithmetic with an enumeration is slow.
-QUANTIZE = int(Purpose.QUANTIZE)
 #: A round is computed for about so many numbers of replies at a time, if a client sends at least so many: arrays stay
 #: in the processor's caches, and every thread has a batch.
 BATCH, LONG = 1 << 20, 1 << 12
@@ -44,14 +41,6 @@ SPILLED = 1 << 26
 SPILLED_COPIES = 1 << 28
 
 T = TypeVar("T")
-
-
-class DivergenceError(ArithmeticError):
-    """The iterate, a message or the objective is no longer a finite number of a reasonable size."""
-
-
-class StoppedError(Exception):
-    """The user wants to stop while an engine waits for clients."""
 
 
 class _Round(NamedTuple):
@@ -106,7 +95,7 @@ class Run:
     work
         What inner solves have cost the clients so far.
     traffic
-        All bits that were sent so far, by kind: a :class:`fpdfp.engines.Traffic`.
+        All bits that were sent so far, by kind: a :class:`fpdfp.traffic.Traffic`.
     bits_up, bits_down
         Those of the rounds.
     kept
@@ -242,7 +231,9 @@ class Run:
 
     def _round(self, k: int) -> _Round:
         """Do round k, and change nothing."""
-        started = time.perf_counter()
+        from fpdfp._kernels.jit import working_time
+
+        started = working_time()
         chosen, message, kept, bits_down = self._sent(k)
         clients = self._that_answer(chosen, k)
         state, work, bits_up = self.state, self.work, 0
@@ -257,7 +248,7 @@ class Run:
         # Absolute values, so that a commit that was cut short can be done once more.
         return _Round(
             clients, chosen, memory, state, work, k + 1, Bits(self.bits_up + bits_up, self.bits_down + bits_down),
-            self.seconds + time.perf_counter() - started, kept,
+            self.seconds + working_time() - started, kept,
         )  # fmt: skip
 
     def _sent(self, k: int) -> tuple[IntArray, Any, Kept | None, int]:

@@ -1,0 +1,476 @@
+"""Questions about losses: what a server must know of them, and their values, gradients and dual points."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fpdfp._array import to_host
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.cohorts.question import Points, Question, question, reveals
+from fpdfp.compress import QSGD, Compressor, Full
+from fpdfp.compress.wire import DEFAULT_LIMIT
+from fpdfp.errors import MessageError
+from fpdfp.linops import LinOp
+from fpdfp.losses.base import Form, InformationSums
+from fpdfp.losses.linear import LinearModel, RowDuals
+from fpdfp.precondition import Preconditioner
+from fpdfp.precondition.base import lower
+from fpdfp.problem import LocalLosses
+from fpdfp.traffic import payload
+
+#: What a site may claim at most: the samples of a client, and any number.
+LARGEST_SIZE, LARGEST_NUMBER = 1 << 40, 1e150
+#: What is sent for the value of a loss outside its domain.
+OUTSIDE = 1e100
+
+
+@dataclasses.dataclass(frozen=True)
+class LossFacts:
+    """What the server must know of a site's losses, and their values at a probe and at zero."""
+
+    family: str
+    shape: Shape
+    dtype: Literal["<f4", "<f8"]
+    sizes: IntArray
+    form: Form
+    batches: bool
+    hessians: bool
+    duals: bool
+    restricts: bool
+    convex: bool
+    features: IntArray
+    constants: list[Array]
+    probe: Array
+    values: Array
+
+    def __post_init__(self) -> None:
+        if min(self.shape, default=1) < 1 or math.prod(self.shape) > DEFAULT_LIMIT:
+            raise MessageError(f"shape must be lengths of at least 1, of at most {DEFAULT_LIMIT:,} entries in all")
+        rows = (len(self.sizes),) if self.sizes.ndim == 1 and self.sizes.size else (1,)
+        if self.sizes.shape != rows or not ((self.sizes >= 1) & (self.sizes <= LARGEST_SIZE)).all():
+            raise MessageError("sizes must say of each client how many samples it has")
+        for name in ("probe", "values"):
+            if getattr(self, name).shape != rows:
+                raise MessageError(f"{name} must be numbers of shape {rows}")
+            if float(abs(getattr(self, name)).max()) > LARGEST_NUMBER:
+                raise MessageError(f"{name} must not be too large")
+        if self.features.shape not in ((0,), self.shape[-1:]):
+            raise MessageError("features must be a digest of the name of each feature, or empty")
+
+
+@question("facts")
+@dataclasses.dataclass(frozen=True)
+class Facts(Question):
+    """What the server must know of the losses before it can choose steps, and what it asks in any case."""
+
+    reveals = reveals(uses="values hessians")
+    answers = LossFacts
+
+    def points_at(self, shape: Shape) -> Points:
+        """Return the probe, and zero."""
+        dtype = np.dtype(np.float64)
+        return Points(np.stack([probe(shape, dtype), np.zeros(shape)]), np.full(2, -1))
+
+    def answer(self, local: LocalLosses) -> LossFacts:
+        """Return what is known of the losses."""
+        losses, clients = local.losses, local.clients
+        zero = losses.xp.zeros(losses.shape, dtype=losses.dtype)
+        return LossFacts(
+            family=losses.family,
+            shape=losses.shape,
+            dtype="<f4" if losses.dtype == np.float32 else "<f8",
+            sizes=losses.sizes,
+            form=losses.form,
+            batches=losses.supports_batches,
+            hessians=losses.hessians(zero, np.arange(0)) is not None,
+            duals=isinstance(losses, LinearModel) and losses.has_duals,
+            restricts=losses.can_restrict,
+            convex=losses.is_convex,
+            features=losses.feature_digests,
+            constants=[np.asarray(one, dtype=np.float64) for one in losses.constants()],
+            probe=bounded(losses.values(losses.xp.asarray(probe(losses.shape, losses.dtype)), clients)),
+            values=bounded(losses.values(zero, clients)),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class LossBounds:
+    """Lipschitz constants of the clients' gradients, infinite where there are none, and a constant of convexity."""
+
+    lipschitz: np.ndarray
+    least_convexity: float
+
+    def __post_init__(self) -> None:
+        if not ((self.lipschitz >= 0) & ((self.lipschitz <= LARGEST_NUMBER) | np.isposinf(self.lipschitz))).all():
+            raise MessageError("lipschitz must be at least 0")
+        if not 0 <= self.least_convexity <= LARGEST_NUMBER:
+            raise MessageError("least_convexity must be at least 0")
+
+
+@question("bounds")
+@dataclasses.dataclass(frozen=True)
+class Bounds(Question):
+    """How much the losses bend at most and at least.
+
+    A question of its own: of these the server takes maxima, minima and means over clients, and a cohort that hides what
+    single clients answer can answer it with these alone.
+    """
+
+    reveals = reveals(uses="lipschitz")
+    answers = LossBounds
+
+    def answer(self, local: LocalLosses) -> LossBounds:
+        """Return the bounds of all clients."""
+        return LossBounds(local.losses.lipschitz(), local.losses.least_convexity)
+
+
+@dataclasses.dataclass(frozen=True)
+class LossConstants:
+    """A number for each client."""
+
+    constants: Array
+
+    def __post_init__(self) -> None:
+        if not ((self.constants >= 0) & (self.constants <= LARGEST_NUMBER)).all():
+            raise MessageError("constants must be at least 0 and not too large")
+
+
+@question("constants")
+@dataclasses.dataclass(frozen=True)
+class Constants(Question):
+    """Lipschitz constants in the coordinates of a factor, or of a preconditioner; or what mini-batches add to them."""
+
+    factor: LinOp | None = None
+    coordinates: Preconditioner | None = None
+    batch_size: int | None = None
+
+    reveals = reveals(settings="factor coordinates batch_size", uses="lipschitz_in batch_smoothness")
+    answers = LossConstants
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None and self.batch_size < 1:
+            raise MessageError(f"batch_size must be at least 1, got {self.batch_size}")
+
+    def answer(self, local: LocalLosses) -> LossConstants:
+        """Return the constants of all clients."""
+        losses = local.losses
+        check_coordinates(self.coordinates, losses.shape)
+        factor = self.factor if self.coordinates is None else self.coordinates.factor
+        check_factor(factor, losses.shape)
+        if self.batch_size is not None:
+            return LossConstants(losses.batch_smoothness(self.batch_size, factor))
+        if factor is None:
+            raise MessageError("Lipschitz constants are asked for in other coordinates, and there are none")
+        return LossConstants(losses.lipschitz_in(factor))
+
+
+def check_coordinates(coordinates: Preconditioner | None, shape: Shape) -> None:
+    """Refuse coordinates of other points than those of the losses, before a factor is built of them."""
+    if coordinates is not None and coordinates.shape != shape:
+        raise MessageError(f"coordinates must be for arrays of shape {shape}, got some for {coordinates.shape}")
+
+
+def check_factor(factor: LinOp | None, shape: Shape) -> None:
+    """Refuse a map that does not take points of the losses to such."""
+    if factor is not None and not factor.in_shape == factor.out_shape == shape:
+        raise MessageError(f"a factor must map arrays of shape {shape} to such, got {factor!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class LossesAt:
+    """A row for each client of what was asked for."""
+
+    values: Array | None = None
+    gradients: Array | None = None
+
+
+@question("at")
+@dataclasses.dataclass(frozen=True)
+class At(Question):
+    """f_i(x), ∇f_i(x) or both."""
+
+    x: Array
+    parts: list[Literal["values", "gradients"]]
+
+    reveals = reveals(points="x", settings="parts", uses="values gradients")
+    answers = LossesAt
+
+    def answer(self, local: LocalLosses) -> LossesAt:
+        """Return what losses give."""
+        losses = local.losses
+        x, given = losses.xp.asarray(self.x), {"values": losses.values, "gradients": losses.gradients}
+        with np.errstate(all="ignore"):
+            found = {part: to_host(given[part](x, local.clients)) for part in self.parts}
+        if "values" in found:
+            found["values"] = bounded(found["values"])
+        return LossesAt(**found)
+
+
+def bounded(values: Array) -> Array:
+    """Return values as they can be sent: a large number stands for those of points outside the domain of a loss."""
+    return np.nan_to_num(values, nan=OUTSIDE, posinf=OUTSIDE).clip(max=OUTSIDE)
+
+
+@dataclasses.dataclass(frozen=True)
+class SumsAtDuals:
+    """A site's part of what was asked of dual points; a gap below 0 stands for an infinite one."""
+
+    gradient: Array | None = None
+    sizes: Array | None = None
+    columns: Array | None = None
+    curvature: Array | None = None
+    gap: Array | None = None
+    hessian: Array | None = None
+
+
+@question("duals")
+@dataclasses.dataclass(frozen=True)
+class Duals(Question):
+    """What a bound of F(x) − F* is computed from; x is that of the digest ``point``, which may be known already."""
+
+    point: bytes
+    part: Literal["start", "gradient", "curvature", "gap", "hessian"]
+    weights: Array
+    direction: Array | None = None
+    scale: float | None = None
+    x: Array | None = None
+
+    reveals = reveals(points="x", weights="weights", settings="point part direction scale", uses="dual_points")
+    answers = SumsAtDuals
+
+    @property
+    def tells_pairs(self) -> bool:
+        """Whether the Hessian is wanted."""
+        return self.part == "hessian"
+
+    def answer(self, local: LocalLosses) -> SumsAtDuals:
+        """Return sums over the site's clients."""
+        losses, part = local.losses, self.part
+        weights = np.asarray(self.weights, dtype=np.float64)
+        direction = None if self.direction is None else np.asarray(self.direction, np.float64)
+        for name, array in (("x", self.x), ("direction", direction)):
+            if array is not None and array.shape != losses.shape:
+                raise MessageError(f"{name} must have shape {losses.shape}, got {array.shape}")
+        if weights.shape != (losses.n_clients,):
+            raise MessageError("a question about dual points must have a weight for each client")
+        duals = losses.dual_points(np.asarray(self.x, np.float64), weights)
+        if not isinstance(duals, RowDuals):
+            raise MessageError(f"{losses.family} has no dual points")
+        if part == "start":
+            return SumsAtDuals(gradient=duals.gradient(), sizes=np.asarray(duals.sizes()), columns=duals.columns)
+        if part == "gradient":
+            return SumsAtDuals(gradient=duals.gradient(direction))
+        if part == "curvature" and direction is not None:
+            return SumsAtDuals(curvature=duals.curvature(direction))
+        if part == "gap" and self.scale is not None:
+            gap = duals.gap(direction, self.scale)
+            return SumsAtDuals(gap=np.array(gap if np.isfinite(gap) else -1.0))  # messages hold finite numbers
+        if part == "hessian":
+            matrix = duals.hessian()
+            return SumsAtDuals() if matrix is None else SumsAtDuals(hessian=lower(matrix))
+        raise MessageError("a question about dual points is one for start, gradient, curvature, gap or hessian")
+
+
+@question("information")
+@dataclasses.dataclass(frozen=True)
+class Informations(Question):
+    """Everyone sends the score, the expected information and some numbers at a point.
+
+    Attributes
+    ----------
+    x
+        The point.
+    robust
+        Whether the squares of the rows' scores are wanted too.
+    """
+
+    x: Array
+    robust: bool = True
+
+    reveals = reveals(points="x", settings="robust", uses="sums_at")
+
+    def __post_init__(self) -> None:
+        if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
+            raise ValueError("x must be finite numbers in float64")
+
+    @property
+    def tells_pairs(self) -> bool:
+        """An expected information is products of pairs of features."""
+        return True
+
+    def answer(self, local: LocalLosses) -> InformationSums:
+        """Return what clients send."""
+        if self.x.shape != local.losses.shape:
+            raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
+        found = local.losses.sums_at(self.x, local.clients, robust=self.robust)
+        if found is None:
+            raise MessageError(f"{local.losses.family} has no likelihood")
+        return found
+
+
+class OverdispersionSums(NamedTuple):
+    """The numbers of each client; see :func:`fpdfp.families.counts.theta_sums`."""
+
+    numbers: Array
+
+
+@question("overdispersion")
+@dataclasses.dataclass(frozen=True)
+class Overdispersions(Question):
+    """Everyone sends sums from which θ is found, at the coefficients of a model of counts.
+
+    Attributes
+    ----------
+    x
+        The coefficients.
+    theta
+        θ, at which the score and the information of θ are wanted.
+    """
+
+    x: Array
+    theta: float
+
+    reveals = reveals(points="x", settings="theta", uses="overdispersion_at")
+
+    def __post_init__(self) -> None:
+        if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
+            raise ValueError("x must be finite numbers in float64")
+        if not 0.0 < self.theta < np.inf:
+            raise ValueError("theta must be positive")
+
+    @property
+    def tells_pairs(self) -> bool:
+        """These sums go along with an expected information, and are refused where that is."""
+        return True
+
+    def answer(self, local: LocalLosses) -> OverdispersionSums:
+        """Return what clients send."""
+        if self.x.shape != local.losses.shape:
+            raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
+        found = local.losses.overdispersion_at(self.x, local.clients, self.theta)
+        if found is None:
+            raise MessageError(f"{local.losses.family} has no counts")
+        return OverdispersionSums(found)
+
+
+class SpreadSums(NamedTuple):
+    """The weight of the rows of each client, and Σ w K(r/h) with the residuals r, the kernel K and the width h."""
+
+    numbers: Array
+
+
+@question("spread")
+@dataclasses.dataclass(frozen=True)
+class Spread(Question):
+    """Everyone sends the mean kernel weight of its residuals at the coefficients of a model of a quantile.
+
+    The width is the model's own: a point at which few rows share the curvature is refused as for gradients.
+
+    Attributes
+    ----------
+    x
+        The coefficients.
+    """
+
+    x: Array
+
+    reveals = reveals(points="x", uses="spread_at")
+
+    def __post_init__(self) -> None:
+        if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
+            raise ValueError("x must be finite numbers in float64")
+
+    def answer(self, local: LocalLosses) -> SpreadSums:
+        """Return what clients send."""
+        if self.x.shape != local.losses.shape:
+            raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
+        found = local.losses.spread_at(self.x, local.clients)
+        if found is None:
+            raise MessageError(f"{local.losses.family} has no quantile")
+        return SpreadSums(found)
+
+
+#: With how many levels second derivatives are sent.
+LEVELS = 2047
+
+
+class LocalModel(NamedTuple):
+    """What a client sends: the slope of its loss, and the lower triangle of its Hessian, in some features."""
+
+    slope: Array
+    triangle: Array
+
+
+@question("local_models")
+@dataclasses.dataclass(frozen=True)
+class LocalModels(Question):
+    """Everyone sends the slope and the curvature of its loss in some features, at a point that is zero in all others.
+
+    Attributes
+    ----------
+    features
+        The features, in ascending order.
+    x
+        The point, in these features.
+    """
+
+    features: IntArray
+    x: Array
+
+    reveals = reveals(points="x", settings="features", uses="restrict hessians gradients")
+
+    def __post_init__(self) -> None:
+        features = self.features
+        if features.ndim != 1 or not len(features) or features[0] < 0 or (np.diff(features) <= 0).any():
+            raise ValueError("features must be numbers of features, in ascending order")
+        if self.x.shape != features.shape or not np.isfinite(self.x).all():
+            raise ValueError(f"x must be {len(features)} finite numbers")
+
+    @property
+    def bits(self) -> int:
+        """The bits of the question."""
+        return payload(self)
+
+    @property
+    def tells_pairs(self) -> bool:
+        """A Hessian is products of pairs of features."""
+        return True
+
+    def points_at(self, shape: Shape) -> Points:
+        """Return the point, with all features."""
+        if len(shape) != 1 or self.features[-1] >= shape[-1]:
+            raise MessageError(f"losses of shape {shape} have no model in the features that are asked for")
+        x = np.zeros(shape)
+        x[self.features] = self.x
+        return Points(x[None], np.array([-1]))
+
+    def count_numbers(self, shape: Shape) -> int:
+        """How many numbers a client works with."""
+        return len(self.features) ** 2
+
+    def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
+        """Return how the fields are sent, and their shapes."""
+        count = len(self.features)
+        return {"slope": (Full(), (count,)), "triangle": (QSGD(LEVELS, norm="max"), (count * (count + 1) // 2,))}
+
+    def answer(self, local: LocalLosses) -> LocalModel:
+        """Return what clients send."""
+        losses = local.losses
+        if not losses.can_restrict or len(losses.shape) != 1 or self.features[-1] >= losses.shape[-1]:
+            raise MessageError(f"losses of shape {losses.shape} have no model in the features that are asked for")
+        few = losses.restrict(self.features)
+        point = self.x.astype(few.dtype)
+        matrices = few.hessians(point, local.clients)
+        if matrices is None:
+            raise MessageError(f"{losses!r} has no Hessians of {len(self.features)} features")
+        slopes = local.weigh(few.gradients(point, local.clients))
+        return LocalModel(slopes.astype(np.float32), lower(local.weigh(matrices)).astype(np.float32))
+
+
+def probe(shape: Shape, dtype: Any) -> Array:
+    """Return a point at which losses that differ have different values."""
+    return np.cos(np.arange(math.prod(shape))).reshape(shape).astype(dtype)

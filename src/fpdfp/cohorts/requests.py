@@ -1,0 +1,217 @@
+"""Requests and replies: questions to a site and its answers, with what these are about: the run, and its place."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fpdfp import _checks, rng
+from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.question import Question, questions
+from fpdfp.cohorts.validation import validate
+from fpdfp.compress import Compressor
+from fpdfp.errors import MessageError
+from fpdfp.methods.base import Algorithm
+from fpdfp.precondition.base import Announced
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """The place of a site in a federation.
+
+    Attributes
+    ----------
+    numbers
+        The numbers of the site's clients in the whole federation.
+    scaling, total
+        N w_i of the site's clients, None where all are 1, and the sum of all weights.
+    seed
+        The seed of the run.
+    """
+
+    numbers: IntArray
+    scaling: Array | None
+    total: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        rng.check_seed(self.seed)
+        _checks.real("total", self.total, positive=True)
+        numbers, scaling = self.numbers, self.scaling
+        if numbers.ndim != 1 or not len(numbers) or numbers[0] < 0 or (np.diff(numbers) <= 0).any():
+            raise ValueError("numbers must be those of clients, in ascending order")
+        if scaling is not None and (scaling.shape != numbers.shape or not (scaling > 0).all()):
+            raise ValueError("scaling must be a positive number for each client")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a site must know of a run.
+
+    Attributes
+    ----------
+    algorithm
+        What runs, with what is public of the problem.
+    compressors
+        One for each field of a reply.
+    downlink
+        What the server's messages go through; None where they come as they are.
+    place
+        The place of the site.
+    norm_bound
+        The largest norm that a field of a reply may have; longer ones are shortened by both sides. None for none.
+    """
+
+    algorithm: Algorithm
+    compressors: dict[str, Compressor]
+    downlink: Compressor | None
+    place: Place
+    norm_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.norm_bound is not None:
+            _checks.real("norm_bound", self.norm_bound, positive=True)
+
+
+Kind = TypeVar("Kind", bound=Question)
+
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+    """What questions are about.
+
+    Attributes
+    ----------
+    key, job
+        The key of a run; and the run itself, for a site that was not told it yet.
+    features, mask
+        The digest of the features that the losses are functions of, empty for all; these, for a site that was not told.
+    epoch
+        Since which start of the server the rounds of the run count.
+    place, clients
+        The site's place in the federation, and the numbers of the clients that are asked, in ascending order: all
+        without weights where there is none.
+    each
+        Whether the answers are to be seen one by one, and not as a sum over sites.
+    """
+
+    key: str = ""
+    job: Job | None = None
+    features: bytes = b""
+    mask: Announced | None = None
+    epoch: str = ""
+    place: Place | None = None
+    clients: IntArray | None = None
+    each: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.place is None) != (self.clients is None):
+            raise MessageError("clients and place must be given together")
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Questions that are asked at once, at most one of each name, and what they are about."""
+
+    questions: tuple[Question, ...] = ()
+    about: Address = Address()
+
+    @classmethod
+    def read(cls, given: Any) -> Request:
+        """Return the request of a dictionary; raise MessageError for anything that cannot be one."""
+        if not isinstance(given, dict):
+            raise MessageError(f"a request: must be Request, got {type(given).__name__}")
+        known = questions()
+        about = validate({name: one for name, one in given.items() if name not in known}, Address, "a request")
+        asked = [validate(one, known[name], f"a request: {name}") for name, one in given.items() if name in known]
+        if not asked:
+            raise MessageError("a request: must have a question")
+        return cls(tuple(asked), about)
+
+    def find(self, kind: type[Kind]) -> Kind | None:
+        """Return the question of a kind, None where it is not asked."""
+        return next((one for one in self.questions if isinstance(one, kind)), None)
+
+    def replace(self, *changed: Question) -> Request:
+        """Return the request with some questions in place of those of the same name, or after the others."""
+        new = {one.name: one for one in self.questions} | {one.name: one for one in changed}
+        return dataclasses.replace(self, questions=tuple(new.values()))
+
+    def without(self, kind: type[Question]) -> Request:
+        """Return the request without a question."""
+        return dataclasses.replace(self, questions=tuple(one for one in self.questions if not isinstance(one, kind)))
+
+    def concerning(self, **changes: Any) -> Request:
+        """Return the request with some of what it is about changed."""
+        return dataclasses.replace(self, about=dataclasses.replace(self.about, **changes)) if changes else self
+
+    @property
+    def needs_job(self) -> bool:
+        """Whether a site must know the run to answer."""
+        return any(one.reveals.of == "run" for one in self.questions)
+
+    def write(self, encode: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:
+        """Return the request as a dictionary, without what is as by default: each question under its name."""
+        return write(self.about, encode) | {one.name: write(one, encode) for one in self.questions}
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """What a site answers: to every question, by its name; or the names of what it lacks to answer."""
+
+    needs: list[str] = dataclasses.field(default_factory=list)
+    answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def read(cls, given: Any, request: Request) -> Reply:
+        """Return the reply to a request; raise MessageError for anything that cannot be one."""
+        if not isinstance(given, dict):
+            raise MessageError(f"a reply: must be Reply, got {type(given).__name__}")
+        if "needs" in given:
+            if set(given) != {"needs"}:
+                raise MessageError("a reply: must have answers, or say what it needs")
+            return cls(validate(given["needs"], list[str], "a reply: needs"))
+        kinds = {one.name: one.answers for one in request.questions}
+        strange = ", ".join(sorted(ascii(name) for name in given if name not in kinds))
+        if strange:
+            raise MessageError(f"a reply: is made of {sorted(kinds)}, not of {strange}")
+        came = {name: one for name, one in given.items() if one is not None}
+        return cls([], {name: validate(one, kinds[name], f"a reply: {name}") for name, one in came.items()})
+
+    def part(self, name: str) -> Any:
+        """Return the answer to a question that was asked."""
+        found = self.answers.get(name)
+        if found is None:
+            raise MessageError(f"a reply must have the part {name!r} that was asked for")
+        return found
+
+    def without(self, name: str) -> Reply:
+        """Return the reply without an answer."""
+        return Reply(self.needs, {other: one for other, one in self.answers.items() if other != name})
+
+    def write(self) -> dict[str, Any]:
+        """Return the reply as a dictionary."""
+        return {"needs": self.needs} if self.needs else {name: write(one) for name, one in self.answers.items()}
+
+
+def write(part: Any, encode: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:
+    """Return a dataclass as a dictionary, without what is as by default."""
+    tree = {}
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if isinstance(value, Question) or getattr(type(value), "is_part", False):
+            tree[field.name] = write(value, encode)
+        elif type(value) is not type(default) or not _same(value, default):
+            tree[field.name] = encode(value)
+    return tree
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Whether a value is as by default; an array is where both are empty."""
+    if isinstance(value, np.ndarray):
+        return value.size == 0 and (value.shape, value.dtype) == (default.shape, default.dtype)
+    return bool(value == default)
