@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         FederatedPoissonRegressor,
         FederatedQuantileRegressor,
         FederatedTweedieRegressor,
+        ImageMap,
         load_model,
         log_rank_test,
         survival_curves,
@@ -128,6 +129,7 @@ __all__ = [
     "Federation",
     "Folds",
     "History",
+    "ImageMap",
     "InnerSolve",
     "ManyResult",
     "Minimum",
@@ -186,8 +188,8 @@ __getattr__ = attach(
         "FederatedCoxRegression FederatedGLM FederatedGammaRegressor "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor load_model log_rank_test "
-        "survival_curves",
+        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor ImageMap load_model "
+        "log_rank_test survival_curves",
         "federation": "Federation",
         "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "

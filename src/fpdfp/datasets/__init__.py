@@ -2,7 +2,19 @@
 
 from fpdfp.datasets import splits
 from fpdfp.datasets.graph import FeatureGraph, as_graph, feature_graph, plot_graph
+from fpdfp.datasets.images import ImageCohort, image_cohort
 from fpdfp.datasets.loading import DataSet, load
 from fpdfp.datasets.moments import Moments
 
-__all__ = ["DataSet", "FeatureGraph", "Moments", "as_graph", "feature_graph", "load", "plot_graph", "splits"]
+__all__ = [
+    "DataSet",
+    "FeatureGraph",
+    "ImageCohort",
+    "Moments",
+    "as_graph",
+    "feature_graph",
+    "image_cohort",
+    "load",
+    "plot_graph",
+    "splits",
+]

@@ -18,6 +18,7 @@ from fpdfp.models.glm import (
     FederatedQuantileRegressor,
     FederatedTweedieRegressor,
 )
+from fpdfp.models.image_map import ImageMap
 from fpdfp.models.multinomial import FederatedMultinomialRegression
 from fpdfp.models.ordinal import FederatedOrdinalRegression
 from fpdfp.models.regressor import FederatedLinearRegression
@@ -41,6 +42,7 @@ __all__ = [
     "FederatedQuantileRegressor",
     "FederatedTweedieRegressor",
     "GroupCurves",
+    "ImageMap",
     "load_model",
     "log_rank_test",
     "survival_curves",
