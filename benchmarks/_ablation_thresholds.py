@@ -225,8 +225,6 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/choice:LEVELS": Threshold("levels up"),
     "engines/choice:LEVELS_OF_SHORT": Threshold("levels up of short messages"),
     "engines/choice:LEVELS_DOWN": Threshold("levels down"),
-    "engines/prepare:ASKED": fixed("numbers that are asked for at a time, and ASKED_ELSEWHERE", MEMORY),
-    "engines/prepare:ASKED_ELSEWHERE": fixed("the same, of clients at sites", MEMORY),
     "engines/local_models:LEVELS": fixed("levels of second derivatives", "derived: what 12 bits hold, sign included"),
     "methods/shifted:PAST": Threshold("weight of the past in smoothed progress", below_one),
     "methods/shifted:ALARM": Threshold("growth of squared progress that is an alarm"),

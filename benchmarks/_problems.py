@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import fpdfp
 from fpdfp.declarative.build import BuiltRows
-from reproduce.graph_guided import build_task
+from reproduce.runs import build_case
 
 N = 100
 #: Where data sets lie unless --data says otherwise.
@@ -52,9 +52,9 @@ def graph_guided(folder: Path, name: str, split: str = "iid") -> Setting:
 def load(folder: Path, name: str) -> BuiltRows:
     """Return the problem among N clients; that of the small set where the data are not there."""
     there = name in SETS and is_there(folder, name)
-    return build_task(
-        name if there else SMALL, {"split.clients": N, **({"data.directory": str(folder.absolute())} if there else {})}
-    )
+    where = {"data.directory": str(folder.absolute())} if there else {}
+    made: BuiltRows = build_case(name if there else SMALL, {"split.clients": N, **where})
+    return made
 
 
 def central(made: BuiltRows) -> fpdfp.Problem:

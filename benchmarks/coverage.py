@@ -71,7 +71,7 @@ def draw(name: str, rng: np.random.Generator, eta: Any) -> tuple[Any, Any]:
         return InverseGaussian("log"), rng.wald(mu, 4.0)
     if name == "tweedie":
         return Tweedie(power=1.5), tweedie(rng, mu, 1.5, 0.8)
-    return Quantile(level=0.5, width=0.3), eta + rng.normal(0.0, 1.0, len(eta))
+    return Quantile(level=0.5), eta + rng.normal(0.0, 1.0, len(eta))
 
 
 def study(name: str, sites: int, seed: int) -> list[bool]:
@@ -98,7 +98,7 @@ def penalised(name: str, sites: int, seed: int) -> list[bool]:
     true = np.concatenate([ACTIVE, np.zeros(MANY - len(ACTIVE))])
     y = (rng.random(len(X)) < 1.0 / (1.0 + np.exp(-(X @ true)))).astype(float)
     alpha = 0.5 * np.sqrt(np.log(MANY) / len(X))
-    model = fpdfp.FederatedGLM("binomial", penalty="l1", alpha=alpha, inference=True).fit(X, y, groups=site)
+    model = fpdfp.FederatedGLM("binomial", penalty=fpdfp.L1(alpha), inference=True).fit(X, y, groups=site)
     limits = model.debiased_table().intervals()[1:]
     return [bool(low <= one <= high) for one, (low, high) in zip(true, limits, strict=True)]
 

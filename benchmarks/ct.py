@@ -38,8 +38,8 @@ from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.reconstruction import minimise
 from fpdfp.declarative.build import solve_options
 from fpdfp.declarative.scan import BuiltScan
-from reproduce.ct import CLIENTS, OUR_CASES, build_scan, messages
-from reproduce.runs import Case, declare
+from reproduce.ct import CLIENTS, OUR_CASES, messages
+from reproduce.runs import Case, build_case, declare
 
 CLOSE = 0.1
 #: Voxels, pixels and views of scans.
@@ -256,7 +256,7 @@ def main() -> None:
     shape, detector, views = SIZES[options.size]
     scan = {"data.shape": shape, "data.detector": detector, "data.views": views, "data.device": options.device}
     volume = {} if options.volume is None else {"data.volume": str(options.volume.expanduser().absolute())}
-    where = build_scan(options.size, {"data.model": "mean", **scan, **volume})
+    where = build_case(f"ct-{options.size}", {"data.model": "mean", **scan, **volume})
     if options.calls:
         show_calls(where, options.size, 30)
         return

@@ -19,8 +19,8 @@ from fpdfp.ct.projector import XRayTransform
 from fpdfp.declarative.build import solve_options
 from fpdfp.declarative.scan import VOXELS, make_problem
 from fpdfp.declarative.settings import MEAN
-from reproduce.ct import LAMBDA, STEP, build_scan, messages
-from reproduce.runs import Case, declare
+from reproduce.ct import LAMBDA, STEP, messages
+from reproduce.runs import Case, build_case, declare
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=500)
     options = parser.parse_args()
 
-    where = build_scan("small", {})
+    where = build_case("ct-small", {})
     scan, side = where.scan, VOXELS[MEAN]
     clean = XRayTransform(where.geometry).apply(where.there)
     rows, results = [], []

@@ -13,7 +13,6 @@ import numpy as np
 
 import fpdfp
 from fpdfp.declarative import pool
-from fpdfp.declarative.build import build
 from fpdfp.declarative.runner import Job
 from fpdfp.declarative.scan import ITERATIONS, BuiltScan
 from reproduce import runs as ties
@@ -45,16 +44,12 @@ CODEC = "rans"
 SEEDS, FEW_ROUNDS = 3, {"tiny": 20, "small": 60, "paper": 100}
 #: The centralised reconstruction.
 MINIMUM = "minimum"
-#: Parts of the rounds at which runs are compared, and those that are "at first".
-HORIZONS = (1 / 8, 1 / 4, 1 / 2, 1.0)
-EARLY = (1 / 100, 1 / 32, *HORIZONS[:-1])
+#: "At first": after these parts of the rounds.
+EARLY = (1 / 100, 1 / 32, 1 / 8, 1 / 4, 1 / 2)
 #: What the paper calls sufficient may lose this part of what the setting loses that it calls worse.
 PART = 0.5
-NOT_JUDGED, ONE_SEED = "not judged", "one seed"
 #: Columns that are shown; those whose numbers are rounded have their digits.
 DIGITS: dict[str, int | None] = {"objective": 9, "psnr": 6, "slice_psnr": 6, "bits_up": None, "bits_down": None}
-#: The slope at the end is that of a line fitted to the evaluations of the last part of the rounds, per 1,000 rounds.
-LAST, PER = 1 / 8, 1000
 #: An objective this near to the lowest, relative to it, is within the accuracy of that.
 FLOOR = 1e-6
 #: What figures show of images: columns, axes, which are logarithmic, and the scale.
@@ -63,13 +58,6 @@ QUALITIES = [("slice_psnr", "PSNR of the middle slice, dB", "x", 1.0), ("psnr", 
 Lines = Mapping[Case, Line]
 #: A verdict and the numbers that it rests on.
 Judged = tuple[str, str]
-
-
-def build_scan(size: str, changes: Mapping[str, Any]) -> BuiltScan:
-    """Make the scan of a volume, of the analytic thorax phantom if none is given, and deal its views out."""
-    built = build(declare(f"ct-{size}", changes))
-    assert isinstance(built, BuiltScan)
-    return built
 
 
 def messages(case: Case, codec: str = "auto") -> dict[str, Any]:
@@ -97,7 +85,7 @@ def reproduce(
     file, folder, changes = "" if volume is None else volume.name, output / "runs", {"data.device": device}
     check_folder(output, {"size": size, "file": file})
     changes |= {} if volume is None else {"data.volume": str(volume.expanduser().absolute())}
-    rounds, where = rounds or usual_rounds(size), build_scan(size, changes)
+    rounds, where = rounds or declare(f"ct-{size}", {})["run"]["rounds"], ties.build_case(f"ct-{size}", changes)
     count, runs, todo = seeds or (1 if volume else SEEDS), dict[str, Any](), dict[str, tuple[Case, Job]]()
     with pool.bar() as bar:
         bench = Bench(f"ct-{size}", folder, changes, bar)
@@ -117,10 +105,6 @@ def reproduce(
     return summary
 
 
-def usual_rounds(size: str) -> int:
-    return int(declare(f"ct-{size}", {})["run"]["rounds"])
-
-
 def plan(bench: Bench, where: BuiltScan, case: Case, seed: int, rounds: int) -> Job:
     """Return a run of a case; FPDFP has the paper's λ and the constant step of all cases."""
     run: dict[str, Any] = {
@@ -135,10 +119,7 @@ def plan(bench: Bench, where: BuiltScan, case: Case, seed: int, rounds: int) -> 
 def check_folder(output: Path, what: Mapping[str, str]) -> None:
     file = output / "results.json"
     known = json.loads(file.read_text()) if file.is_file() else what
-    different = [
-        f"{name} {known.get(name)!r}, not {value!r}" for name, value in what.items() if known.get(name) != value
-    ]
-    if different:
+    if different := [f"{key} {known.get(key)!r}, not {one!r}" for key, one in what.items() if known.get(key) != one]:
         raise ValueError(f"output must be another folder: {output} has results with {' and '.join(different)}")
 
 
@@ -214,7 +195,7 @@ class Comparison(NamedTuple):
     @property
     def outcomes(self) -> list[str]:
         """On the measures that claims are judged on: the objective, and the PSNR of the slice, as in the paper."""
-        return [outcome(self.objective), outcome(self.slice_psnr)]
+        return [ties.decide(self.objective), ties.decide(self.slice_psnr)]
 
     def __str__(self) -> str:
         objective = write_loss(self.objective, " %", 4, 100.0)
@@ -229,14 +210,8 @@ def compare(one: Line, other: Line, part: float = 1.0) -> Comparison:
     return Comparison(ties.compare_ratio(mine["objective"], theirs["objective"]), *drops)
 
 
-def outcome(loss: ties.Comparison) -> str:
-    if loss.seeds < 2:
-        return ONE_SEED
-    return "tie" if loss.tied else "worse" if loss.more else "better"
-
-
 def write_loss(loss: ties.Comparison, unit: str, digits: int, factor: float = 1.0) -> str:
-    zone = ONE_SEED if loss.seeds < 2 else f"tie zone ±{factor * loss.zone:.{digits}f}, {outcome(loss)}"
+    zone = ties.ONE_SEED if loss.seeds < 2 else f"tie zone ±{factor * loss.zone:.{digits}f}, {ties.decide(loss)}"
     return f"{round(factor * loss.difference, digits) + 0.0:+.{digits}f}{unit} ({zone})"
 
 
@@ -269,15 +244,9 @@ def worse(lines: Lines, pairs: Mapping[str, tuple[Case, Case]], others: Mapping[
     """Judge whether the first of each pair is worse than the second, in the objective and in the slice."""
     found = {name: compare(lines[one], lines[other]) for name, (one, other) in pairs.items()}
     texts = [f"{name}: {one}" for name, one in {**found, **(others or {})}.items()]
-    return sum_up([each for one in found.values() for each in one.outcomes], "worse", "better"), f"{'; '.join(texts)}."
-
-
-def sum_up(outcomes: Sequence[str], claimed: str, opposite: str) -> str:
-    if ONE_SEED in outcomes:
-        return NOT_JUDGED
-    if claimed in outcomes:
-        return "confirmed" if set(outcomes) == {claimed} else "confirmed in part"
-    return "refuted" if opposite in outcomes else "a tie"
+    return ties.sum_up(
+        [each for one in found.values() for each in one.outcomes], "worse", "better"
+    ), f"{'; '.join(texts)}."
 
 
 def coarser_is_worse(lines: Lines) -> Judged:
@@ -295,8 +264,8 @@ def coarser_is_faster(lines: Lines) -> Judged:
     coarse, exact = lines[COARSE], lines[EXACT]
     by_rounds = [compare(coarse, exact, part).objective for part in EARLY]
     by_bits = [for_the_same_bits(coarse, exact, part) for part in EARLY]
-    faster = [sum_up(list(map(outcome, some)), "better", "worse") for some in (by_rounds, by_bits)]
-    verdict = f"{faster[0]} against rounds, {faster[1]} against bits" if NOT_JUDGED not in faster else NOT_JUDGED
+    faster = [ties.sum_up(list(map(ties.decide, some))) for some in (by_rounds, by_bits)]
+    verdict = f"{faster[0]} against rounds, {faster[1]} against bits"
     texts = [
         f"after {coarse.rounds[coarse.at(part)]:.0f} rounds {write_loss(rounds, ' %', 3, 100.0)}, for the same bits "
         f"{write_loss(bits, ' %', 3, 100.0)}"
@@ -327,7 +296,7 @@ def suffices(lines: Lines, best: Case, few: Case, name: str, others: Sequence[Ca
     far_less = all(one.difference <= PART * other.difference for one, other in lost)
     outcomes = losses[ENOUGH].outcomes
     verdict = "confirmed" if "worse" not in outcomes else "confirmed in part" if far_less else "refuted"
-    return NOT_JUDGED if ONE_SEED in outcomes else verdict, f"against {name}, {each}. {sent}"
+    return "not judged" if ties.ONE_SEED in outcomes else verdict, f"against {name}, {each}. {sent}"
 
 
 def bits_are_saved(lines: Lines) -> Judged:
@@ -386,7 +355,7 @@ def write(summary: dict[str, Any]) -> str:
     """Return the page in Markdown, from the results; its command has the options that are not the usual ones."""
     lines, size, file, problem = lines_of(summary["runs"]), summary["size"], summary["file"], summary["problem"]
     fewer, best = 256**2 / np.prod(problem["volume"][:2]), max(one.mean("slice_psnr").max() for one in lines.values())
-    usual = {"rounds": usual_rounds(size), "seeds": 1 if file else SEEDS}
+    usual = {"rounds": declare(f"ct-{size}", {})["run"]["rounds"], "seeds": 1 if file else SEEDS}
     options = {"size": size, **{name: summary[name] for name, value in usual.items() if summary[name] != value}}
     options |= {"volume": file} if file else {}
     sides = {name: " × ".join(map("{:.4g}".format, problem[name])) for name in ("volume", "detector", "pixel")}
@@ -395,10 +364,9 @@ def write(summary: dict[str, Any]) -> str:
         command=f"python -m reproduce ct {' '.join(f'--{name} {value}' for name, value in options.items())}",
         name=size + (f", {file}" if file else ""),
         states=len(summary["codes"]) if len(summary["codes"]) > 1 else "", devices=" and ".join(summary["devices"]),
-        small=fewer != 1, fewer=fewer, finer=fewer**0.5, per=f"{PER:,}", last=100 * LAST, part=100 * PART,
+        small=fewer != 1, fewer=fewer, finer=fewer**0.5, part=100 * PART,
         better=best > summary["minimum"]["slice_psnr"], dual_steps=DUAL_STEPS, levels_up=LEVELS_UP,
-        levels_down=LEVELS_DOWN, horizons=horizons(lines),
-        table=rows([row(one, summary["rounds"]) for one in lines.values()]),
+        levels_down=LEVELS_DOWN, table=rows([row(one, summary["rounds"]) for one in lines.values()]),
     )  # fmt: skip
 
 
@@ -418,18 +386,3 @@ def row(one: Line, rounds: int) -> list[str]:
         "" if paper is None else f"{paper:.2f}", f"{middle[best]:.2f}, {one.rounds[best]:.0f}",
         format_bits(up / done), format_bits(up) + once[0], format_bits(down) + once[1],
     ]  # fmt: skip
-
-
-def horizons(lines: Lines) -> str:
-    cells, at = [], list[str]()
-    for one in of_the_paper(lines):
-        late, middle = one.rounds >= (1 - LAST) * one.rounds[-1], one.mean("slice_psnr")
-        slice_slope, slope, fall = (
-            PER * float(np.polyfit(one.rounds[late], one.mean(name)[late], 1)[0])
-            for name in ("slice_psnr", "psnr", "objective")
-        )
-        relative = fall / one["objective"][:, -1].mean()
-        cells.append([one.case.label, *(f"{middle[one.at(part)]:.2f}" for part in HORIZONS),
-                      f"{slice_slope:+.3f}", f"{slope:+.3f}", f"{relative:+.1e}"])  # fmt: skip
-        at = at or [f"{one.rounds[one.at(part)]:,.0f}" for part in HORIZONS]
-    return rows(cells, ["case", *at, "slope of the slice, dB", "of the volume, dB", "of the objective, relative"])

@@ -4,15 +4,13 @@
 
 with G by sparse inverse covariance selection on the training features. What the paper leaves open is fixed in the
 experiment files: the number of clients, the split (dealt out at random), the seed of the split into training and test
-rows, the penalty of the graphical lasso.
-
-All cases of FPDFP run with one step γ_k, tuned on the case that both comparisons have in common; where a task has
-studies, also with a step tuned for each, and with every step of the grid for several numbers of levels.
+rows, the penalty of the graphical lasso. The page (``graph_guided.md``) says how steps are tuned and claims are judged.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +21,7 @@ import numpy as np
 
 import fpdfp
 from fpdfp.declarative import pool
-from fpdfp.declarative.build import BuiltRows, build
+from fpdfp.declarative.build import BuiltRows
 from fpdfp.declarative.runner import Job
 from reproduce import runs as ties
 from reproduce.output import COLOURS, Curve, Panel, braces, draw_cases, fill, format_bits, publish, rows
@@ -39,8 +37,6 @@ DECAYS = (0.0, 0.001, 0.005)
 #: the noise of a constant step shows late. Of those, after all rounds, the finalists run with every tuning seed.
 FIRST_STAGE, FINALISTS = 0.1, 2
 TUNING_SEEDS = (0, 1)
-#: Where the cases are compared, as parts of the rounds.
-HORIZONS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 #: The numbers of levels that run with every step of the grid, and for which part of the rounds.
 SWEPT: tuple[int | None, ...] = (1, 2, *LEVELS)
 SWEEP = 0.25
@@ -57,7 +53,12 @@ EARLY = (10, 30, 100)
 #: A run does not converge if it diverges, or keeps more than this part of its error at the start.
 CONVERGED = 0.1
 
+#: The median over seeds.
+middle = functools.partial(np.median, axis=0)
+
 Lines = Mapping[Case, Line]
+#: What cases are compared by: a column, its name, how numbers are written.
+COMPARED = (("error", "relative error", "{:.3e}".format), ("test_error", "test error", "{:.2%}".format))
 #: A claim, its verdict with one step for all cases, the numbers; perhaps the verdict with each case tuned for itself.
 Claim = tuple[str, ...]
 
@@ -65,8 +66,7 @@ Claim = tuple[str, ...]
 class Task(NamedTuple):
     """A data set: numbers of clients in a round, that where the levels vary, and whether there are studies.
 
-    Studies are runs with each case tuned for itself, and with every step of the grid for every number of levels; they
-    multiply the cost.
+    Studies are runs with each case tuned for itself, and with every step of the grid for every number of levels.
     """
 
     name: str
@@ -129,20 +129,10 @@ class Findings(NamedTuple):
         return min(GAMMAS, key=lambda gamma: float(self.sweep[levels, gamma].mean()))
 
 
-def build_task(name: str, changes: Mapping[str, Any] | None = None) -> BuiltRows:
-    built = build(declare(name, changes or {}))
-    assert isinstance(built, BuiltRows)
-    return built
-
-
 def evaluations(rounds: int) -> list[int]:
-    """The rounds after which a run is evaluated: every one at first, later fewer, and ten before each horizon."""
-    return ties.space_out(rounds, 40, 30, *(np.linspace(0.7 * horizon, horizon, 10) for horizon in horizons(rounds)))
-
-
-def horizons(rounds: int) -> list[int]:
-    """The rounds at which cases are compared; at least ten, unless there are fewer."""
-    return sorted({round(part * rounds) for part in HORIZONS if part * rounds >= 10} | {rounds})
+    """The rounds after which a run is evaluated: closer at first, and ten before each halving of the rounds."""
+    ends = [round(rounds / part) for part in (1, 2, 4, 8, 16) if part == 1 or rounds / part >= 10]
+    return ties.space_out(rounds, 40, 30, *(np.linspace(0.7 * end, end, 10) for end in ends))
 
 
 class Experiment:
@@ -212,26 +202,24 @@ class Judged(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        if self.objective == self.accuracy:
-            return self.objective
-        return f"{self.objective} on the objective, {self.accuracy} on the accuracy"
+        both = f"{self.objective} on the objective, {self.accuracy} on the accuracy"
+        return self.objective if self.objective == self.accuracy else both
 
 
 class Compared(NamedTuple):
-    """A claim on pairs of cases, the first of each better or as good; its short name, its note on the bits sent.
+    """A claim on pairs of cases, the first of each better or as good, and its note on the bits sent.
 
     The first pair decides; it is confirmed in part if the other pairs are not.
     """
 
-    name: str
     claim: str
     rule: Callable[[ties.Comparison, str], str]
     pairs: Sequence[tuple[Case, Case]]
     note: str = ""
     objective_alone: bool = False
 
-    def judge(self, lines: Lines, horizon: float | None = None) -> Judged:
-        found = [self.compare(lines[one], lines[other], horizon) for one, other in self.pairs]
+    def judge(self, lines: Lines) -> Judged:
+        found = [self.compare(lines[one], lines[other]) for one, other in self.pairs]
         objective, accuracy = (
             "confirmed in part" if first == "confirmed" and set(others) - {"confirmed"} else first
             for first, *others in zip(*((one.objective, one.accuracy) for one in found), strict=True)
@@ -241,14 +229,11 @@ class Compared(NamedTuple):
         numbers = " ".join(judged.numbers for judged in found) + note
         return Judged(objective, objective if self.objective_alone else accuracy, numbers)
 
-    def compare(self, one: Line, other: Line, horizon: float | None) -> Judged:
-        verdicts, texts, last = [], [], float(one.rounds[-1]) if horizon is None else horizon
-        for column, title, show in (
-            ("error", "relative error", "{:.3e}".format),
-            ("test_error", "test error", "{:.2%}".format),
-        ):
-            values = one.ended(column, last), other.ended(column, last)
-            found, before = ties.compare(*values), (each.ended(column, 0.9 * last) for each in (one, other))
+    def compare(self, one: Line, other: Line) -> Judged:
+        verdicts, texts, before_end = [], [], 0.9 * float(one.rounds[-1])
+        for column, title, show in COMPARED:
+            values = one.ended(column), other.ended(column)
+            found, before = ties.compare(*values), (each.ended(column, before_end) for each in (one, other))
             fall = max(map(ties.measure_fall, before, values), key=abs)
             outcome = ties.decide(found, fall)
             verdicts.append(self.rule(found, outcome))
@@ -266,17 +251,16 @@ def comparisons(task: Task) -> list[Compared]:
     ladder, exact = [Case(n, levels) for levels in LEVELS if levels is not None], Case(n, None)
     fewest, everyone = (Case(count, s) for count in (few, task.clients))
     return [
-        Compared("a larger s is better", f"A larger s gives a better solution (n = {n}).", ties.judge_better,
+        Compared(f"A larger s gives a better solution (n = {n}).", ties.judge_better,
                  [(ladder[-1], ladder[0]), *((fine, rough) for rough, fine in itertools.pairwise(ladder))]),
-        Compared(f"s = {s} as good as exact", f"s = {s} is as good as no quantization (n = {n}).", ties.judge_as_good,
-                 [(task.common, exact)], f" {s} levels send {{share:.1f}} % of the bits of exact messages."),
-        Compared(f"s = {coarse} ends higher than exact",
-                 f"A smaller s ends at a higher objective (s = {coarse} against exact, n = {n}).", ties.judge_better,
+        Compared(f"s = {s} is as good as no quantization (n = {n}).", ties.judge_as_good, [(task.common, exact)],
+                 f" {s} levels send {{share:.1f}} % of the bits of exact messages."),
+        Compared(f"A smaller s ends at a higher objective (s = {coarse} against exact, n = {n}).", ties.judge_better,
                  [(exact, ladder[0])], objective_alone=True),
-        Compared(f"n = {few} less accurate", f"A small n ends at a less accurate solution (n = {few}, s = {s}).",
-                 ties.judge_better, [(everyone, fewest)]),
-        Compared(f"n = {n} as good as everyone", f"n = {n} is about as good as everyone (s = {s}).",
-                 ties.judge_as_good, [(task.common, everyone)], " Bits: {share:.1f} % of those of everyone."),
+        Compared(f"A small n ends at a less accurate solution (n = {few}, s = {s}).", ties.judge_better,
+                 [(everyone, fewest)]),
+        Compared(f"n = {n} is about as good as everyone (s = {s}).", ties.judge_as_good, [(task.common, everyone)],
+                 " Bits: {share:.1f} % of those of everyone."),
     ]  # fmt: skip
 
 
@@ -294,19 +278,6 @@ def judge(found: Findings) -> list[dict[str, str]]:
         beyond(found.lines),
     ]
     return [dict(zip(("claim", "verdict", "numbers", "own"), (*one, ""), strict=False)) for one in claims]
-
-
-def by_horizon(found: Findings) -> list[dict[str, Any]]:
-    """Return the relative errors of all cases at several horizons, and the verdicts there, with the common step."""
-    theirs = of_the_paper(found.lines)
-    return [
-        {
-            "rounds": horizon,
-            "error": {one.case.label: middle(one.ended("error", horizon)) for one in theirs},
-            "verdicts": {one.name: one.judge(found.lines, horizon).verdict for one in comparisons(found.task)},
-        }
-        for horizon in horizons(int(theirs[0].rounds[-1]))
-    ]
 
 
 def twice(found: Findings, one: Compared) -> Claim:
@@ -328,22 +299,14 @@ def faster(found: Findings, claim: str, small: Case, large: Case) -> Claim:
         there = int(np.searchsorted(middle(one["bits_up"]), bits, side="right")) - 1
         here, then, theirs = one["error"][:, at], one["error"][:, there], other["error"][:, at]
         in_rounds, in_bits = ties.compare(here, theirs), ties.compare(then, theirs)
-        by_rounds.append(ties.judge_better(in_rounds, ties.decide(in_rounds)))
-        by_bits.append(ties.judge_better(in_bits, ties.decide(in_bits)))
+        by_rounds.append(ties.decide(in_rounds))
+        by_bits.append(ties.decide(in_bits))
         texts.append(
             f"after {other.rounds[at]:.0f} rounds {here.mean():.3g} against {theirs.mean():.3g} (tie zone "
             f"{in_rounds.zone:.1g}); for the {format_bits(bits)} that the other has sent then, {then.mean():.3g}"
         )
-    verdict = f"{sum_up(by_rounds)} against rounds, {sum_up(by_bits)} against bits"
+    verdict = f"{ties.sum_up(by_rounds)} against rounds, {ties.sum_up(by_bits)} against bits"
     return claim, verdict, f"Relative error: {'; '.join(texts)}."
-
-
-def sum_up(verdicts: Sequence[str]) -> str:
-    if "refuted" in verdicts:
-        return "mixed" if "confirmed" in verdicts else "refuted"
-    if "confirmed" in verdicts:
-        return "confirmed" if set(verdicts) == {"confirmed"} else "confirmed in part"
-    return "tied"
 
 
 def larger_steps(found: Findings) -> Claim:
@@ -418,18 +381,13 @@ def beyond(lines: Lines) -> Claim:
     return "Beyond the paper: what `fpdfp.solve` needs with its default settings.", "measured", numbers
 
 
-def middle(values: Array) -> Any:
-    """The median over seeds."""
-    return np.median(values, axis=0)
-
-
 def reproduce(
     name: str, output: Path, data: Path | None = None, rounds: int | None = None, seeds: int | None = None,
     jobs: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Run the experiment of a data set and write its results into a folder; runs that are done are not repeated."""
     task, changes = TASKS[name], {} if data is None else {"data.directory": str(data.absolute())}
-    settings, where = declare(name, changes), build_task(name, changes)
+    settings, where = declare(name, changes), ties.build_case(name, changes)
     rounds, count = rounds or settings["run"]["rounds"], seeds or len(settings["run"]["seeds"])
     # The seeds of the runs: those of the tuning are not among them.
     shown = list(range(len(TUNING_SEEDS), len(TUNING_SEEDS) + count))
@@ -485,7 +443,6 @@ def summarise(
                 for (levels, gamma), errors in found.sweep.items()
             ],
         },
-        "horizons": by_horizon(found),
         "claims": judge(found),
     }  # fmt: skip
 
@@ -536,19 +493,12 @@ def draw_all(found: Findings, folder: Path) -> list[str]:
 
 
 def write(name: str, summary: dict[str, Any], figures: Sequence[str]) -> str:
-    tuning, seeds, horizons, own = (summary[key] for key in ("tuning", "seeds", "horizons", "each_tuned_for_itself"))
-    at = [f"{one['rounds']:,} rounds" for one in horizons]
-
-    def transpose(what: str, form: str) -> list[list[str]]:
-        return [[key, *(form.format(one[what][key]) for one in horizons)] for key in horizons[0][what]]
-
+    tuning, seeds, own = (summary[key] for key in ("tuning", "seeds", "each_tuned_for_itself"))
     judged = [[one["claim"], one["verdict"], *([one["own"]] if own else [])] for one in summary["claims"]]
     return fill(
         "graph_guided", summary, figures, name=name, gammas=braces(tuning["gamma0_times_L"]),
         decays=braces(tuning["c"]), last_part=100 * LAST, finalists=FINALISTS, count=len(seeds), first=seeds[0],
         last=seeds[-1], table=rows(map(row, summary["cases"])), own=rows(map(row, own)), no_studies=not own,
-        horizons=rows(transpose("error", "{:.2e}"), ["case", *at]),
-        verdicts=rows(transpose("verdicts", "{}"), ["claim", *at]),
         verdict_table=rows(judged, ["claim", "one step for all", *(["each tuned for itself"] if own else [])]),
     )  # fmt: skip
 

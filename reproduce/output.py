@@ -39,7 +39,8 @@ def fill(template: str, summary: Mapping[str, Any], figures: Sequence[str], **mo
     text = Path(__file__).with_name(f"{template}.md").read_text(encoding="utf-8")
     shown = {
         "claims": "\n".join(
-            f"* **{one['verdict']}**: {one['claim']} {upper(one['numbers'])}" for one in summary.get("claims", ())
+            f"* **{one['verdict']}**: {one['claim']} {one['numbers'][0].upper()}{one['numbers'][1:]}"
+            for one in summary.get("claims", ())
         ),
         "figures": "\n\n".join(f"![{one}]({one}.png)" for one in figures),
         "confidence": 100 * CONFIDENCE,
@@ -71,10 +72,6 @@ def rows(cells: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
 
 def braces(values: Sequence[float]) -> str:
     return "{" + ", ".join(f"{value:g}" for value in values) + "}"
-
-
-def upper(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 class Curve(NamedTuple):
@@ -161,9 +158,7 @@ def draw(folder: Path, figures: Mapping[str, Sequence[Panel]]) -> None:
                 axes.set(xlabel=panel.xlabel, ylabel=panel.ylabel, title=panel.title)
                 axes.set(**{f"{axis}scale": "log" for axis in panel.log})
                 axes.grid(True, which="major", alpha=0.3)
-                if not beside:
-                    axes.legend(fontsize=7)
-                elif panel is panels[-1]:
-                    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
+                if not beside or panel is panels[-1]:
+                    axes.legend(fontsize=7, **({"loc": "center left", "bbox_to_anchor": (1.02, 0.5)} if beside else {}))
             for kind, how in KINDS.items():
                 figure.savefig(folder / f"{name}.{kind}", **how)

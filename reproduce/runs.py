@@ -1,8 +1,4 @@
-"""Runs of experiment files: cases, steps, doing many runs without doing any twice; when two cases differ.
-
-Two cases are compared seed by seed: the same seed draws the same clients, and what it does to both cases cancels in
-their difference.
-"""
+"""Runs of experiment files: cases, steps, doing many runs without doing any twice; when two cases differ."""
 
 from __future__ import annotations
 
@@ -18,6 +14,7 @@ import scipy.special
 
 import fpdfp
 from fpdfp.declarative import settings
+from fpdfp.declarative.build import build
 from fpdfp.declarative.runner import Job, is_done, run_job
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -71,6 +68,11 @@ class Step(NamedTuple):
 
 def declare(name: str, changes: Mapping[str, Any]) -> settings.Settings:
     return settings.declare(Path(__file__).with_name(f"{name}.toml"), changes)
+
+
+def build_case(name: str, changes: Mapping[str, Any] | None = None) -> Any:
+    """Return what an experiment file declares, built: data, problem and truth."""
+    return build(declare(name, changes or {}))
 
 
 class Bench:
@@ -157,12 +159,10 @@ class Line:
         return int(np.searchsorted(self.rounds, round(part * self.rounds[-1])))
 
     def ended(self, column: str, horizon: float | None = None) -> Array:
-        ended: Array = at_the_end(self.rounds, self[column], horizon)
-        return ended
+        return at_the_end(self.rounds, self[column], horizon)
 
     def mean(self, column: str) -> Array:
-        mean: Array = self[column].mean(axis=0)
-        return mean
+        return np.asarray(self[column].mean(axis=0))
 
     def reach(self, there: Array) -> tuple[float, float]:
         """The rounds and bits up to the first evaluation of those that are marked; infinite if none is."""
@@ -203,10 +203,10 @@ def line_of(
     )  # fmt: skip
 
 
-def at_the_end(rounds: Array, values: Array, horizon: float | None = None) -> Any:
+def at_the_end(rounds: Array, values: Array, horizon: float | None = None) -> Array:
     """The mean of values, over the last axis, at the evaluations of the last part of the rounds up to a horizon."""
     horizon = rounds[-1] if horizon is None else horizon
-    return values[..., (rounds > (1 - LAST) * horizon) & (rounds <= horizon)].mean(axis=-1)
+    return np.asarray(values[..., (rounds > (1 - LAST) * horizon) & (rounds <= horizon)].mean(axis=-1))
 
 
 def ended(run: Mapping[str, Any]) -> float:
@@ -221,10 +221,12 @@ def round_numbers(values: Any, digits: int = 6) -> list[float]:
 
 #: The confidence of the interval for the mean difference.
 CONFIDENCE = 0.95
+#: With one seed there is no spread, and nothing is judged.
+ONE_SEED = "one seed"
 
 
 class Comparison(NamedTuple):
-    """One case against another, seed by seed.
+    """One case against another, seed by seed: the same seed draws the same clients for both.
 
     ``difference`` is the mean over seeds of the first minus the second. ``zone`` is the tie zone: half the width of the
     95 % confidence interval of that mean (Student's t over the paired differences), infinite for a single seed.
@@ -266,15 +268,13 @@ def compare(these: Array, those: Array) -> Comparison:
     if these.shape != those.shape or these.ndim != 1:
         raise ValueError(f"both cases need a value for each of the same seeds, got shapes {these.shape}, {those.shape}")
     seeds = len(these)
-    if not seeds:
-        return Comparison(math.nan, math.inf, math.nan, 0)
     with np.errstate(invalid="ignore"):
         differences = these - those
+    if seeds < 2:
+        return Comparison(float(differences.sum()), math.inf, math.nan, seeds)
     if not np.isfinite(differences).all():
         both = not (np.isfinite(these).all() or np.isfinite(those).all())
         return Comparison(0.0 if both else float(np.nansum(differences)), 0.0, 0.0, seeds)
-    if seeds == 1:
-        return Comparison(float(differences[0]), math.inf, math.nan, seeds)
     quantile = scipy.special.stdtrit(seeds - 1, 0.5 + CONFIDENCE / 2)
     zone = float(quantile * np.std(differences, ddof=1) / math.sqrt(seeds))
     return Comparison(float(np.mean(differences)), zone, float(max(these.std(ddof=1), those.std(ddof=1))), seeds)
@@ -288,19 +288,29 @@ def compare_ratio(these: Array, those: Array) -> Comparison:
 
 
 def decide(found: Comparison, fall: float = 0.0) -> str:
-    """Decide a comparison at a horizon, where less is better: better, worse, tied or falling together.
+    """Decide a comparison where less is better: better, worse, tied, falling together, or one seed.
 
-    ``fall`` is by how much the cases fall over the last tenth of the rounds (the larger of the two, see
-    :func:`measure_fall`). A difference of at most this is one of a few rounds, whatever the tie zone: the cases fall
-    together, and the horizon decides nothing. Where the fall is within the tie zone the cases are flat, as far as the
-    seeds show, and a difference within the zone is a tie.
+    ``fall`` is by how much the cases fall over the last tenth of the rounds, see :func:`measure_fall`. A difference of
+    at most this is one of a few rounds: the cases fall together, and nothing is decided. Where the fall is within the
+    tie zone the cases are flat, and a difference within the zone is a tie.
 
     >>> decide(Comparison(-3.0, 1.0, 1.0, 5)), decide(Comparison(-3.0, 1.0, 1.0, 5), fall=4.0)
     ('better', 'falling together')
     """
+    if found.seeds < 2:
+        return ONE_SEED
     if abs(found.difference) <= max(found.zone, abs(fall)):
         return "falling together" if abs(fall) > found.zone else "tied"
     return "better" if found.difference < 0 else "worse"
+
+
+def sum_up(outcomes: Sequence[str], claimed: str = "better", opposite: str = "worse") -> str:
+    """The verdict on several comparisons."""
+    if ONE_SEED in outcomes:
+        return "not judged"
+    if opposite in outcomes:
+        return "mixed" if claimed in outcomes else "refuted"
+    return "confirmed" if set(outcomes) == {claimed} else "confirmed in part" if claimed in outcomes else "tied"
 
 
 def judge_better(_: Comparison, outcome: str) -> str:

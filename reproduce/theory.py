@@ -16,10 +16,10 @@ import numpy as np
 import fpdfp
 from fpdfp import steps
 from fpdfp.declarative import pool
-from fpdfp.declarative.build import BuiltQuadratics, build, solve_options
+from fpdfp.declarative.build import BuiltQuadratics, solve_options
 from fpdfp.errors import ArgumentError
 from reproduce.output import COLOURS, Curve, Panel, draw, fill, publish, rows
-from reproduce.runs import Array, declare
+from reproduce.runs import Array, build_case, declare
 
 GIVEN = declare("theory", {})
 CLIENTS, SAMPLES, FEATURES = GIVEN["split"]["clients"], GIVEN["data"]["samples"], GIVEN["data"]["features"]
@@ -33,8 +33,7 @@ FIRST, LEAST = 200, 400
 
 def build_quadratics(full_row_rank: bool) -> BuiltQuadratics:
     """Make the problem: B takes differences and has full row rank, or is [differences; I]."""
-    built = build(declare("theory", {"operator.stacked": not full_row_rank}))
-    assert isinstance(built, BuiltQuadratics)
+    built: BuiltQuadratics = build_case("theory", {"operator.stacked": not full_row_rank})
     return built
 
 
@@ -46,9 +45,8 @@ D1 = float(CURVATURES.min())
 class Constants(NamedTuple):
     """What the theorems' bounds are made of.
 
-    ``largest_step`` is the γ from which on Lemma 6 holds: (3/β² + C₁ + C₂)γ ≤ 2μ − D₁. ``d2`` is D₂ as the proofs give
-    it: 3(σ² + δ²), ‖v − v*‖² ≤ 4M², and M²/λ outside the factor 2ρ_max, with λ = 1/ρ_max; ``printed_d2`` as Lemma 6
-    prints it.
+    ``largest_step`` is the γ from which on Lemma 6 holds, (3/β² + C₁ + C₂)γ ≤ 2μ − D₁. ``d2`` is D₂ as the proofs give
+    it, ``printed_d2`` as Lemma 6 prints it; the page (``theory.md``) says how they differ.
     """
 
     mu: float

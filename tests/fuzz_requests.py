@@ -27,23 +27,18 @@ import scipy.sparse.linalg
 
 import fpdfp
 from fpdfp import compress, linops, methods, penalties, precondition, steps
+from fpdfp.cohorts.local import clients_of
 from fpdfp.cohorts.question import questions
 from fpdfp.engines import spec
-from fpdfp.engines.ask import (
-    ask_duals,
-    ask_evaluations,
-    ask_features,
-    ask_informations,
-    ask_overdispersions,
-    ask_scores,
-)
 from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.engines.held_scores import HeldScores
+from fpdfp.engines.informations import Informations
 from fpdfp.engines.local_models import LocalModels
+from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.prepare import send_once
 from fpdfp.engines.site import Site
+from fpdfp.engines.spread import Spread
 from fpdfp.errors import MessageError
 from fpdfp.precondition.exchange import FeatureBounds
 from tests.loopback import Loopback
@@ -86,6 +81,7 @@ def problems() -> dict[str, fpdfp.Problem]:
     )  # fmt: skip
     several = np.hstack([X, rng.standard_normal((30, 596))])
     counts = fpdfp.losses.GLM(X, rng.poisson(2.0, 30), clients=owner, family="negative binomial")
+    median = fpdfp.losses.GLM(X, X[:, 0], clients=owner, family=fpdfp.families.Quantile(level=0.5, width=1.0))
     p, m = penalties, linops
     tv = m.Gradient((2, 3, 4))
     both = p.Stacked([p.GroupL12(0.05, axis=0), p.NonNegative()], shapes=[(3, 2, 3, 4), (2, 3, 4)])
@@ -98,6 +94,7 @@ def problems() -> dict[str, fpdfp.Problem]:
         "box": fpdfp.Problem(single, p.Box(np.full(4, -1.0), np.inf)),
         "smooth": fpdfp.Problem(logistic, p.Zero()),
         "counts": fpdfp.Problem(counts, p.Zero()),
+        "quantile": fpdfp.Problem(median, p.Zero()),
         "net": fpdfp.Problem(logistic, p.ElasticNet(0.02, 0.1, -1.0, np.inf)),
         "sparse groups": fpdfp.Problem(logistic, p.SparseGroup(0.02, 0.03, [0, 0, 1, 1])),
         "wide": fpdfp.Problem(fpdfp.losses.Logistic(np.tile(X, 65), y, clients=owner, l2=0.1), p.L1(0.02)),
@@ -116,7 +113,7 @@ def runs() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
     yield "several", "few features first", None, {"tol": 1e-3}
     yield "wide", "automatic", None, {}
     yield "graph", "Newton", fpdfp.NewtonPDFP(), {}
-    for name in ("counts", "net", "sparse groups"):
+    for name in ("counts", "quantile", "net", "sparse groups"):
         yield name, "Newton with a line search", fpdfp.ProximalNewton(), {}
     coordinates: dict[str, Any] = {
         "moments": "moments", "diagonal": "diagonal", "levels": precondition.QuantizedMoments(31),
@@ -166,12 +163,14 @@ def corpus() -> list[Recorded]:
             warnings.simplefilter("ignore")
             fpdfp.solve(there, method, rounds=2, engine=engine, **options)
         if where == "counts":
-            ask_informations(there, np.zeros(4), robust=True)
-            ask_overdispersions(there, np.zeros(4), 1.5)
+            clients_of(there).ask_each(Informations(np.zeros(4)))
+            clients_of(there).ask(Overdispersions(np.zeros(4), 1.5))
             ask_many(there)
+        if where == "quantile":
+            clients_of(there).ask(Spread(np.zeros(4)))
         if where == "wide":
-            ask_features(there, FeatureBounds("curvatures"))
-            send_once(there, LocalModels(np.array([0, 2]), np.array([0.1, -0.2])), np.arange(2), seed=0)
+            clients_of(there).ask(FeatureBounds("curvatures"))
+            clients_of(there).ask(LocalModels(np.array([0, 2]), np.array([0.1, -0.2])))
         site = Site(problem.losses)
         for request in engine.requests:
             tree = unpack(pack(request))
@@ -189,11 +188,12 @@ def ask_many(problem: fpdfp.Problem) -> None:
     points, units = np.array([[0.1, 0.0, 0.0, 0.2], [0.0, 0.3, 0.0, 0.0]]), np.full(4, 128, dtype=np.uint8)
     given = points, points != 0, (12, 12), np.array([-1, 1]), np.array([0])
     about = Evaluations.of(*given, units=units, folds=fpdfp.Folds(2))
-    ask_evaluations(problem, about)
-    ask_scores(problem, HeldScores(about, "mse"))
+    clients = clients_of(problem)
+    clients.ask(about)
+    clients.ask(HeldScores(about, "mse"))
     along: dict[str, Any] = {"shared": np.eye(4)[:1], "steps": np.array([[0.1], [0.0]])}
-    ask_duals(problem, DualSums.along(dataclasses.replace(about, curved=np.zeros(0, dtype=np.int64)), 0.1 * points,
-                                      wants="gap", shrinks=np.ones(2), **along))  # fmt: skip
+    plain = dataclasses.replace(about, curved=np.zeros(0, dtype=np.int64))
+    clients.ask(DualSums.along(plain, 0.1 * points, wants="gap", shrinks=np.ones(2), **along))
 
 
 def factors(problem: fpdfp.Problem) -> list[Recorded]:

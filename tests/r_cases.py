@@ -20,7 +20,7 @@ FAMILIES = {"Gamma": "gamma", "inverse.gaussian": "inverse gaussian"}
 
 @functools.cache
 def cases(topic: str) -> dict[str, dict[str, Any]]:
-    """Return the cases of "glm", "survival", "glmnet", "cv" or "cv_classes" by name; what R said is under "r"."""
+    """Return the cases of "glm", "survival", "glmnet", "cv", "cv_classes" or "study" by name; "r" is what R said."""
     found: dict[str, dict[str, Any]] = json.loads((FOLDER / f"{topic}.json").read_text())["cases"]
     return found
 
@@ -112,3 +112,18 @@ def times(case: dict[str, Any]) -> Times:
         table[case["weights"]].to_numpy(float) if case["weights"] else None,
         table[offset.group(1)].to_numpy(float) if offset else None,
     )
+
+
+@functools.cache
+def _study(name: str) -> pd.DataFrame:
+    told = cases("study")[f"data {name}"]["r"]
+    levels = told["levels"] or {}
+    return pd.DataFrame({
+        column: pd.Categorical(values, categories=levels[column]) if column in levels else values
+        for column, values in told["columns"].items()
+    })  # fmt: skip
+
+
+def study(name: str) -> pd.DataFrame:
+    """Return a public data set of R; factors are categorical, their levels in R's order."""
+    return _study(name).copy()

@@ -12,7 +12,7 @@ import fpdfp
 from fpdfp import demo
 from fpdfp.declarative.build import build
 from fpdfp.runs import Recorder, linear_model
-from reproduce.ct import build_scan
+from reproduce.runs import build_case
 
 
 def small(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int, ...] = (0,)) -> Path:
@@ -41,7 +41,7 @@ def small(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int,
 
 def graph_guided(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int, ...] = (0,)) -> Path:
     """Record runs of the demonstration's problem, each by name with its arguments and every seed."""
-    chosen = build(demo.declare_run(demo.AUTOMATIC, demo.FEW, 0))
+    chosen = build(demo.declare_run("default", 60, 0))
     best = fpdfp.minimize(chosen.problem, tol=1e-10)
     for name, arguments in runs.items():
         for seed in seeds:
@@ -57,7 +57,7 @@ def reconstruction(folder: Path, size: str, runs: Mapping[str, Mapping[str, Any]
     """Record reconstructions of the thorax phantom among 17 clients, each by name with its arguments."""
     side = {"tiny": 16, "small": 64}[size]
     scan = {"data.shape": [side, side, max(side // 4, 8)], "data.detector": [3 * side // 2, max(3 * side // 2, 16)]}
-    chosen = build_scan(size, {**scan, "data.model": "mean"})
+    chosen = build_case(f"ct-{size}", {**scan, "data.model": "mean"})
     for name, arguments in runs.items():
         recorder = Recorder(folder / name, chosen.problem, name=name, truth=chosen.truth, voxel=chosen.scan.voxel)
         recorder.solve(clients_per_round=5, metrics={"psnr": chosen.psnr}, progress=False, **arguments)

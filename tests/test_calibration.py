@@ -151,6 +151,8 @@ def test_the_measured_scan() -> None:
     assert calibrated.extent > 1.0
     used = enlarged(calibrated.geometry, calibrated.extent)
     found = ct.reconstruct(data[kept], used, device="cpu", progress=False)
-    views, straight = ct.rectify(data[left], calibrated.apply(dataclasses.replace(nominal, volume=used.volume).subset(left)))
+    views, straight = ct.rectify(
+        data[left], calibrated.apply(dataclasses.replace(nominal, volume=used.volume).subset(left))
+    )
     seen = ct.XRayTransform(straight).apply(found.volume)
     assert float(np.linalg.norm(seen - views) / np.linalg.norm(views)) < 0.11  # 0.23 without a calibration

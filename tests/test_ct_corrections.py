@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fpdfp import ct
+from fpdfp._typing import Array
 
 SCAN = ct.ConeBeam.circular((32, 32, 8), (64, 12), views=90, source=128.0, panel=192.0)
 
@@ -18,7 +19,7 @@ def test_stripes_are_removed_and_the_object_is_kept() -> None:
     mended = ct.remove_rings(clean + stripes)
     assert mended.dtype == np.float32
 
-    def error(data: np.ndarray) -> float:
+    def error(data: Array) -> float:
         return float(np.linalg.norm(data - clean))
 
     assert error(mended) < 0.4 * error(clean + stripes)
@@ -29,8 +30,9 @@ def test_stripes_are_removed_and_the_object_is_kept() -> None:
 
 def test_hardening_is_undone() -> None:
     # Two energies with absorptions 1 and 0.5, equally bright: the polynomial is fitted to steps of known thickness.
-    def seen(length: np.ndarray) -> np.ndarray:
-        return -np.log(0.5 * np.exp(-length) + 0.5 * np.exp(-0.5 * length))
+    def seen(length: Array) -> Array:
+        line: Array = -np.log(0.5 * np.exp(-length) + 0.5 * np.exp(-0.5 * length))
+        return line
 
     steps = np.linspace(0.05, 3.0, 40)
     powers = seen(steps)[:, None] ** np.arange(1, 5)

@@ -19,8 +19,8 @@ from fpdfp.declarative.runner import run_job
 from fpdfp.declarative.scan import BuiltScan, fit_volume
 from reproduce import ct, runs
 from reproduce.__main__ import main
-from reproduce.ct import CLIENTS, FEW_ROUNDS, LAMBDA, NOISE_VARIANCE, SEVERAL, build_scan, lines_of, messages, plan
-from reproduce.runs import Bench, Case, declare, space_out
+from reproduce.ct import CLIENTS, FEW_ROUNDS, LAMBDA, NOISE_VARIANCE, SEVERAL, lines_of, messages, plan
+from reproduce.runs import Bench, Case, build_case, declare, space_out
 from tests.test_projector import joseph
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,8 @@ MICRO = {"data.shape": [6, 6, 4], "data.detector": [8, 6], "data.views": 34}
 
 
 def micro() -> BuiltScan:
-    return build_scan("tiny", MICRO)
+    made: BuiltScan = build_case("ct-tiny", MICRO)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +168,7 @@ def test_runs_in_short_are_taken(results: Path, tmp_path: Path) -> None:
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(results: Path, tmp_path: Path) -> None:
     bench = Bench("ct-tiny", tmp_path, {"data.device": "cpu"}, pool.bar())
-    job = plan(bench, build_scan("tiny", {}), Case(5, 1000), 1, ROUNDS)
+    job = plan(bench, build_case("ct-tiny", {}), Case(5, 1000), 1, ROUNDS)
 
     class Stop(fpdfp.engines.Observer):
         def evaluated(self, run: fpdfp.Run) -> None:
@@ -216,17 +217,17 @@ def test_the_cases() -> None:
 
 
 def test_the_setting() -> None:
-    where = build_scan("tiny", {})
+    where = build_case("ct-tiny", {})
     assert sorted(np.bincount(where.owner)) == [2] * CLIENTS
     assert where.there.max() == 1.0
     assert where.there.min() >= 0.0
     building._build.cache_clear()
-    np.testing.assert_array_equal(build_scan("tiny", {}).projections, where.projections)
+    np.testing.assert_array_equal(build_case("ct-tiny", {}).projections, where.projections)
     assert where.psnr(where.there + np.float32(0.1)) == pytest.approx(20.0, abs=1e-3)
 
 
 def test_the_other_scaling_does_not_depend_on_how_fine_the_panel_is() -> None:
-    scan = build_scan("tiny", {"data.model": "mean"}).scan
+    scan = build_case("ct-tiny", {"data.model": "mean"}).scan
     assert scan._replace(detector=(48, 32)).weight == pytest.approx(scan.weight / 4)
 
 
@@ -234,7 +235,7 @@ def test_a_volume_of_a_file(tmp_path: Path) -> None:
     grid = np.linspace(-1, 1, 32)
     ball = (grid[:, None, None] ** 2 + grid[None, :, None] ** 2 + grid**2 < 0.5).astype(np.float32) * 7.0
     np.save(tmp_path / "ball.npy", ball)
-    where = build_scan("tiny", {"data.volume": str(tmp_path / "ball.npy")})
+    where = build_case("ct-tiny", {"data.volume": str(tmp_path / "ball.npy")})
     assert where.there.shape == (16, 16, 8)
     assert where.there.max() == 1.0
     # Slices as thick as before: the ball is cut above and below, and round across z.
@@ -246,13 +247,13 @@ def test_a_volume_of_a_file(tmp_path: Path) -> None:
 
 
 def test_the_head(data_dir: Path) -> None:
-    where = build_scan("tiny", {"data.volume": str(data_dir / "head.mat")})
+    where = build_case("ct-tiny", {"data.volume": str(data_dir / "head.mat")})
     assert where.there.shape == (16, 16, 8)
     assert "head.mat" in where.source
 
 
 def test_the_code_of_the_levels_is_as_short_as_any() -> None:
-    bits, tiny = {}, build_scan("tiny", {})
+    bits, tiny = {}, build_case("ct-tiny", {})
     for codec in ("auto", ct.CODEC):
         sent = solve_options(declare("ct-tiny", messages(Case(5, 1000), codec)))["compressor"]
         result = fpdfp.solve(tiny.problem, fpdfp.FPDFP(lam=LAMBDA), rounds=8, clients_per_round=5, compressor=sent)

@@ -66,7 +66,7 @@ def many(desk: Desk, points: Any, held: Any = None, folds: Folds | None = None, 
     asked = question(points, held, folds, curved)
     request = Request((asked,), EVERYONE)
     sent = Evaluated(*ask(desk, request, **{"plan": "plan"} | more)[asked.name]["arrays"])
-    return asked.read(sent, np.shape(points)[-1])
+    return asked.add_up(sent, np.arange(len(sent.numbers)))
 
 
 def held_scores(desk: Desk, points: Any, held: Any, folds: Folds, score: str, *cells: Any) -> Any:
@@ -74,7 +74,7 @@ def held_scores(desk: Desk, points: Any, held: Any, folds: Folds, score: str, *c
     asked = HeldScores(question(points, held, folds), score, *cells)
     request = Request((asked,), EVERYONE)
     sent = Scored(*ask(desk, request, plan="plan")[asked.name]["arrays"])
-    return asked.read(sent, None)
+    return asked.add_up(sent, np.arange(len(sent.sums))).sums
 
 
 def desk_of(folder: Path, policy: Policy | None = None, rows: Any = None, problems: int = 10) -> Desk:
@@ -313,7 +313,7 @@ def table(n: int, d: int = 5) -> tuple[pd.DataFrame, str]:
     ("kind", "response", "options"),
     [
         ("FederatedLogisticRegressionCV", "died", {"penalty": "graph", "standardize": True}),
-        ("FederatedLogisticRegressionCV", "died", {"cv": "sites"}),
+        ("FederatedLogisticRegressionCV", "died", {"folds": "sites"}),
         ("FederatedLinearRegressionCV", "dose", {}),
         ("FederatedGLMCV", "died", {"family": "poisson"}),
         ("FederatedCoxRegressionCV", "Surv(time, event)", {}),
@@ -326,7 +326,9 @@ def test_sites_with_the_default_policy_give_the_same_bits(
     kind: str, response: str, options: Any, tmp_path: Path
 ) -> None:
     frame, terms = table(1500)
-    given = {"alphas": 5, "ratio": 0.05, "cv": 3, "cv_tol": 1e-3} | options
+    choice = {name: options[name] for name in ("folds", "scoring") if name in options}
+    given = {name: value for name, value in options.items() if name not in choice}
+    given["cv"] = fpdfp.CrossValidation(**{"folds": 3, "alphas": 5, "ratio": 0.05, "tol": 1e-3} | choice)
 
     def fit(*data: Any, **more: Any) -> Any:
         return getattr(fpdfp, kind)(**given).fit(*data, **more)

@@ -11,7 +11,10 @@ import pandas as pd
 import pytest
 
 import fpdfp
+from fpdfp.cohorts.question import questions
+from fpdfp.errors import RefusalError
 from fpdfp.federation.policy import Policy
+from fpdfp.federation.request_guard import TESTS
 from fpdfp.methods import proximal_newton
 from tests.test_cox_estimator import DeskCohort
 
@@ -73,12 +76,12 @@ def test_points_outside_the_domain_are_no_alarm(
 
 
 MODELS: dict[str, Any] = {
-    "balanced": (fpdfp.FederatedLogisticRegression(alpha=0.0, class_weight="balanced"), "died ~ x + C(z)"),
-    "by class": (fpdfp.FederatedLogisticRegression("l1", 0.01, class_weight={True: 3.0}), "died ~ x + C(z)"),
+    "balanced": (fpdfp.FederatedLogisticRegression("none", class_weight="balanced"), "died ~ x + C(z)"),
+    "by class": (fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01), class_weight={True: 3.0}), "died ~ x + C(z)"),
     "fixed": (fpdfp.FederatedGLM("poisson", site_effects="fixed"), "visits ~ x + C(z)"),
     "fixed, classes": (fpdfp.FederatedMultinomialRegression(site_effects="fixed"), "grade ~ x"),
     "fixed, order": (fpdfp.FederatedOrdinalRegression(site_effects="fixed"), "grade ~ x"),
-    "three classes": (fpdfp.FederatedLogisticRegression(alpha=0.0), "grade ~ x"),
+    "three classes": (fpdfp.FederatedLogisticRegression("none"), "grade ~ x"),
     "overdispersed": (fpdfp.FederatedGLM("negative binomial"), "visits ~ x + C(z)"),
 }
 
@@ -100,3 +103,20 @@ def test_random_intercepts(family: str, cohorts: Any) -> None:
     known = np.append(here.coef_, here.site_variance_)
     there = model.fit(cohorts(table), f"{outcome} ~ x + C(z)")
     np.testing.assert_array_equal(np.append(there.coef_, there.site_variance_), known)
+
+
+def test_the_width_of_a_quantile_is_found_at_desks(cohorts: Any) -> None:
+    rng = np.random.default_rng(4)
+    table = TABLE.assign(cost=1e3 * (1.0 + TABLE["x"] + rng.standard_t(3, len(TABLE))))
+    whole = fpdfp.FederatedGLM("quantile").fit(table, "cost ~ x", groups="hospital")
+    apart = fpdfp.FederatedGLM("quantile").fit(cohorts(table), "cost ~ x")
+    assert apart.family_ == whole.family_
+    assert apart.exchanges_ == whole.exchanges_
+    assert apart.coefficients_ == pytest.approx(whole.coefficients_, rel=1e-9)
+
+
+def test_a_site_without_tests_tells_no_errors(cohorts: Any) -> None:
+    policy = Policy(kinds=tuple(kind for kind in Policy().kinds if kind != "tests"))
+    with pytest.raises(RefusalError, match="does not tell what standard errors need"):
+        fpdfp.FederatedGLM("poisson").fit(cohorts(TABLE, policy), "visits ~ x")
+    assert set(TESTS) <= set(questions())

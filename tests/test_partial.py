@@ -206,7 +206,7 @@ def test_as_many_rows_as_features(rows: int) -> None:
 def test_sums_are_the_same_a_few_clients_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = neighbours(d=40)
     whole = fpdfp.solve(problem, rounds=3, prefer="rounds").x
-    monkeypatch.setattr("fpdfp.engines.prepare.ASKED", 3 * 40**2)
+    monkeypatch.setattr("fpdfp.cohorts.local.LocalClients.at_once", 3 * 40**2)
     np.testing.assert_allclose(fpdfp.solve(problem, rounds=3, prefer="rounds").x, whole, rtol=1e-9)
 
 

@@ -24,18 +24,15 @@ from reproduce.graph_guided import (
     SWEPT,
     TASKS,
     Findings,
-    build_task,
-    by_horizon,
     comparisons,
     evaluations,
     faster,
-    horizons,
     judge,
     larger_steps,
     reproduce,
     small_levels_fail,
 )
-from reproduce.runs import Case, Line, Step, at_the_end
+from reproduce.runs import Case, Line, Step, at_the_end, build_case
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +86,6 @@ def test_everything_is_there(results: Path) -> None:
     assert len(common) == 1
     assert len(summary["each_tuned_for_itself"]) == 7
     assert len(summary["sweep"]["errors"]) == len(SWEPT) * len(STEPS)
-    assert [one["rounds"] for one in summary["horizons"]] == [15, 30]
 
 
 @pytest.mark.slow
@@ -184,31 +180,29 @@ def test_without_data_it_says_where_to_put_it(tmp_path: Path, capsys: pytest.Cap
 
 def test_rows_can_be_dealt_out_in_other_ways() -> None:
     """The smaller the concentration, the more clients differ; the pooled problem is the same."""
-    made = build_task("breast-cancer")
+    made = build_case("breast-cancer")
     x = np.linspace(-0.1, 0.1, made.problem.model.shape[0])
     spreads = []
     for concentration in (10.0, 0.1, None):
         given = {} if concentration is None else {"concentration": concentration}
         kind = "by_label" if concentration is None else "dirichlet"
         split = {"kind": kind, "clients": 20, "weights": "samples", **given}
-        problem = build_task("breast-cancer", {"split": split}).problem
+        problem = build_case("breast-cancer", {"split": split}).problem
         assert problem.objective(x) == pytest.approx(made.problem.objective(x), rel=1e-12)
         own = problem.losses.gradients(x, np.arange(problem.n_clients))
         spreads.append(float(problem.weights @ np.square(own - problem.gradient(x)).sum(axis=1)))
     assert spreads == sorted(spreads)
 
 
-def test_evaluations_are_dense_at_first_and_before_horizons() -> None:
+def test_evaluations_are_dense_at_first_and_before_each_halving() -> None:
     at = evaluations(4000)
     assert at[:5] == [1, 2, 3, 4, 5]
     assert at[-1] == 4000
     assert len(at) < 120
-    for horizon in horizons(4000):
-        assert horizon in at
-        assert sum(0.8 * horizon < one <= horizon for one in at) >= 5
-    assert horizons(4000) == [250, 500, 1000, 2000, 4000]
-    assert horizons(30) == [15, 30]
-    assert horizons(7) == [7]
+    for end in (250, 500, 1000, 2000, 4000):
+        assert end in at
+        assert sum(0.8 * end < one <= end for one in at) >= 5
+    assert evaluations(7) == [1, 2, 3, 4, 5, 6, 7]
 
 
 TASK = TASKS["a9a"]
@@ -247,9 +241,14 @@ def findings(lines: dict[Case, Line], own: dict[Case, Line] | None = None, sweep
 
 
 def verdicts(late: float = 0.0, **ends: float) -> dict[str, str]:
-    """The verdicts on the objective, by the claims' short names; the accuracies of all cases are equal."""
-    (*_, last) = by_horizon(findings(lines_with(late, **ends)))
-    return {name: verdict.split(" on ")[0] for name, verdict in last["verdicts"].items()}
+    """The verdicts on the objective, by the claims; the accuracies of all cases are equal."""
+    lines = lines_with(late, **ends)
+    return {one.claim: one.judge(lines).objective for one in comparisons(TASK)}
+
+
+FINER = "A larger s gives a better solution (n = 20)."
+LEVELS_ENOUGH = "s = 20 is as good as no quantization (n = 20)."
+CLIENTS_ENOUGH = "n = 20 is about as good as everyone (s = 20)."
 
 
 def test_claims_follow_the_numbers() -> None:
@@ -257,10 +256,10 @@ def test_claims_follow_the_numbers() -> None:
     assert set(good.values()) == {"confirmed"}
     bad = verdicts(s5=1e-3, s10=2e-3, s20=3e-3, sNone=2e-3, n10=5e-4, n100=8e-4)
     assert set(bad.values()) == {"refuted"}
-    assert verdicts(s5=3e-3, s10=1e-3, s20=2e-3)["a larger s is better"] == "confirmed in part"
+    assert verdicts(s5=3e-3, s10=1e-3, s20=2e-3)[FINER] == "confirmed in part"
     even = verdicts()
-    assert even["a larger s is better"] == "tied"
-    assert even["s = 20 as good as exact"] == "confirmed"
+    assert even[FINER] == "tied"
+    assert even[LEVELS_ENOUGH] == "confirmed"
 
 
 def test_the_accuracy_is_judged_beside_the_objective() -> None:
@@ -279,13 +278,9 @@ def test_the_accuracy_is_judged_beside_the_objective() -> None:
 def test_cases_that_fall_together_decide_nothing() -> None:
     """A transient of 20/k is 5e-3 after 4,000 rounds and falls by 5e-4 in the last tenth."""
     falling = {"s20": 1.1e-3, "sNone": 1.0e-3, "n100": 0.9e-3}
-    assert verdicts(late=20.0, **falling)["n = 20 as good as everyone"] == "undecided"
-    assert verdicts(late=20.0, **falling)["s = 20 as good as exact"] == "undecided"
-    assert verdicts(late=0.0, **falling)["n = 20 as good as everyone"] == "refuted"
-    parted = findings(lines_with(late=1.0, n100=5e-4))
-    by_rounds = {one["rounds"]: one["verdicts"]["n = 20 as good as everyone"] for one in by_horizon(parted)}
-    assert by_rounds[4000].startswith("refuted")
-    assert by_rounds[250].startswith("undecided")
+    assert verdicts(late=20.0, **falling)[CLIENTS_ENOUGH] == "undecided"
+    assert verdicts(late=20.0, **falling)[LEVELS_ENOUGH] == "undecided"
+    assert verdicts(late=0.0, **falling)[CLIENTS_ENOUGH] == "refuted"
 
 
 def test_each_case_tuned_for_itself_has_a_verdict_of_its_own() -> None:
@@ -354,7 +349,7 @@ class TestCommitted:
 
     def test_the_optimum_is_certified(self, name: str, data_dir: Path) -> None:
         """x and v prove F* to 1e-9 by the duality gap, from the data alone."""
-        where = build_task(name, {"data.directory": str(data_dir)})
+        where = build_case(name, {"data.directory": str(data_dir)})
         summary = json.loads((RESULTS / name / "results.json").read_text())
         with np.load(RESULTS / name / "optimum.npz") as kept:
             gap = where.problem.duality_gap(kept["x"], kept["v"])

@@ -9,8 +9,8 @@ import pytest
 
 import fpdfp
 from fpdfp import losses, penalties
+from fpdfp.cohorts.local import clients_of
 from fpdfp.compress.fixed import EXACT
-from fpdfp.engines.ask import ask_duals
 from fpdfp.engines.dual_sums import DualSums
 from fpdfp.engines.evaluations import ZERO, Evaluations
 from fpdfp.errors import MessageError
@@ -127,7 +127,7 @@ def test_sums_at_dual_points() -> None:
     rows, y = rng.standard_normal((40, 3)), rng.standard_normal(40)
     problem = fpdfp.Problem(losses.LeastSquares(rows, y, clients=np.arange(40) % 2), penalties.L1(1.0))
     question = ask()
-    (numbers, *_), up, down = ask_duals(problem, question)
+    (numbers, *_), _, up, down = clients_of(problem).ask(question)
     labels = np.empty(40, dtype=np.int64)
     for client in range(2):
         labels[client::2] = fpdfp.Folds(2).draw(y[client::2])
@@ -138,7 +138,7 @@ def test_sums_at_dual_points() -> None:
         theta = scale * (z - y - rows @ directions[p])
         young = 0.5 * (z - y) ** 2 + 0.5 * theta**2 + y * theta - z * theta
         assert numbers[p, 0] == pytest.approx(young[kept].sum() / 40, rel=1e-9)
-    means, *_ = ask_duals(problem, ask(wants="gradient", shrinks=np.zeros(0)))
+    means = clients_of(problem).ask(ask(wants="gradient", shrinks=np.zeros(0))).sums
     theta = rows @ points[1] - y - rows @ directions[1]
     np.testing.assert_allclose(means.slopes[1], (theta * (labels != 1)) @ rows / 40, atol=1e-12)
     assert up > 0
@@ -149,8 +149,8 @@ def test_rounded_gradients_are_within_their_errors() -> None:
     rng = np.random.default_rng(1)
     rows, y = rng.standard_normal((60, 3)), rng.standard_normal(60)
     problem = fpdfp.Problem(losses.LeastSquares(rows, y, clients=np.arange(60) % 3), penalties.L1(1.0))
-    exact, *_ = ask_duals(problem, ask(wants="gradient", shrinks=np.zeros(0)))
-    coarse, *_ = ask_duals(problem, ask(wants="gradient", shrinks=np.zeros(0), slope_bits=7, rest_bits=4))
+    exact = clients_of(problem).ask(ask(wants="gradient", shrinks=np.zeros(0))).sums
+    coarse = clients_of(problem).ask(ask(wants="gradient", shrinks=np.zeros(0), slope_bits=7, rest_bits=4)).sums
     apart = np.abs(exact.slopes - coarse.slopes)
     assert (apart <= coarse.errors).all()
     assert apart.max() > 1e-4
@@ -168,4 +168,4 @@ def test_damaged_questions_are_refused() -> None:
         ask().directions(4)
     problem = fpdfp.Problem(make("cox"), penalties.L1(0.1))
     with pytest.raises(MessageError, match="conjugates"):
-        ask_duals(problem, ask())
+        clients_of(problem).ask(ask())

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import fpdfp
+from fpdfp.cohorts.local import Clients
 from fpdfp.declarative import runner
 from fpdfp.declarative.build import build
 from fpdfp.declarative.settings import read
-from fpdfp.engines import ask
 from fpdfp.linops import Matrix
 from fpdfp.problem import Model
 from fpdfp.runs import load
@@ -106,15 +106,15 @@ def test_classes_and_groups(tmp_path: Path) -> None:
 
 def test_ctrl_c_and_resume_give_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(tmp_path, name="whole")
-    plain, seen = ask._ask, [0]
+    plain, seen = Clients.ask, [0]
 
-    def press(*given: Any) -> Any:
+    def press(*given: Any, **more: Any) -> Any:
         seen[0] += 1
         if seen[0] == 4:
             signal.raise_signal(signal.SIGINT)
-        return plain(*given)
+        return plain(*given, **more)
 
-    monkeypatch.setattr(ask, "_ask", press)
+    monkeypatch.setattr(Clients, "ask", press)
     stopped = invoke("run", written(tmp_path, SWEEP), "--output", tmp_path / "out", "--json", "--quiet")
     assert stopped.exit_code == 130
     assert {line["status"] for line in json.loads(stopped.stdout)["runs"]} == {"interrupted"}

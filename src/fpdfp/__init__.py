@@ -61,9 +61,13 @@ if TYPE_CHECKING:
         StatelessPDFP,
     )
     from fpdfp.models import (
+        L1,
+        MCP,
+        SCAD,
+        CrossValidation,
+        ElasticNet,
         FederatedCoxRegression,
         FederatedCoxRegressionCV,
-        FederatedGammaRegressor,
         FederatedGLM,
         FederatedGLMCV,
         FederatedLinearRegression,
@@ -74,10 +78,12 @@ if TYPE_CHECKING:
         FederatedMultinomialRegressionCV,
         FederatedOrdinalRegression,
         FederatedOrdinalRegressionCV,
-        FederatedPoissonRegressor,
-        FederatedQuantileRegressor,
-        FederatedTweedieRegressor,
-        ImageMap,
+        Fused,
+        Graph,
+        Group,
+        Ridge,
+        SparseGroup,
+        TotalVariation,
         load_model,
         log_rank_test,
         survival_curves,
@@ -91,13 +97,18 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FPDFP",
+    "L1",
+    "MCP",
     "PDFP",
     "QSGD",
+    "SCAD",
     "SPDFP",
     "SVRGPDFP",
     "Certificate",
     "ChambollePock",
     "CondatVu",
+    "CrossValidation",
+    "ElasticNet",
     "ErrorFeedbackPDFP",
     "FPDFPIdentity",
     "FastFedDualAvg",
@@ -114,7 +125,6 @@ __all__ = [
     "FederatedCoxRegressionCV",
     "FederatedGLM",
     "FederatedGLMCV",
-    "FederatedGammaRegressor",
     "FederatedLinearRegression",
     "FederatedLinearRegressionCV",
     "FederatedLogisticRegression",
@@ -123,13 +133,12 @@ __all__ = [
     "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
-    "FederatedPoissonRegressor",
-    "FederatedQuantileRegressor",
-    "FederatedTweedieRegressor",
     "Federation",
     "Folds",
+    "Fused",
+    "Graph",
+    "Group",
     "History",
-    "ImageMap",
     "InnerSolve",
     "ManyResult",
     "Minimum",
@@ -141,11 +150,14 @@ __all__ = [
     "RandProx",
     "Residual",
     "Result",
+    "Ridge",
     "Run",
     "RunOptions",
     "Scaffold",
     "ShiftedPDFP",
+    "SparseGroup",
     "StatelessPDFP",
+    "TotalVariation",
     "compress",
     "ct",
     "datasets",
@@ -182,14 +194,16 @@ __getattr__ = attach(
         "": "compress ct datasets engines errors families federation inference linops loggers losses "
         "methods models penalties precondition problem report rng runs scores steps survival",
         "compress": "QSGD",
-        "engines": "History Result Run RunOptions solve",
-        "models": "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
+        "engines": "History Result Run RunOptions",
+        "engines.solve": "solve",
+        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
+        "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
-        "FederatedCoxRegression FederatedGLM FederatedGammaRegressor "
+        "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor ImageMap load_model "
-        "log_rank_test survival_curves",
+        "load_model log_rank_test "
+        "survival_curves",
         "federation": "Federation",
         "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "

@@ -44,11 +44,11 @@ PUBLIC = frozenset({
 #: The operation that hands over the rows themselves, for questions that no other operation serves.
 ROWS = "rows"
 #: The names of what requests are about, and of what replies say beside answers.
-RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clients", "needs"})
+RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clients", "each", "needs"})
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
-    "engines.local_models", "engines.informations", "engines.overdispersions", "engines.evaluations",
+    "engines.local_models", "engines.informations", "engines.overdispersions", "engines.spread", "engines.evaluations",
     "engines.dual_sums", "engines.held_scores", "engines.losses", "engines.rounds", "federation.questions",
 )  # fmt: skip
 
@@ -154,6 +154,11 @@ class Question(abc.ABC):
     name: ClassVar[str]
     reveals: ClassVar[Reveals]
     answers: ClassVar[type] = Columns
+    #: Whether clients may be asked some at a time, and the sums of their parts be added.
+    in_parts: ClassVar[bool] = True
+    #: Whether the answer tells of each site what a model needs before it, columns and counts: a policy that shows no
+    #: results of single sites lets it through.
+    by_site: ClassVar[bool] = False
 
     @abc.abstractmethod
     def answer(self, data: Any) -> Any:
@@ -195,8 +200,18 @@ class Question(abc.ABC):
         """
         return {}
 
-    def add_up(self, sent: Any, places: IntArray) -> Any:
-        """Return sums over clients of what they sent, by default in float64, given their places among those asked."""
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Any:
+        """Return sums over clients of what they sent, by default in float64.
+
+        Parameters
+        ----------
+        sent
+            The answers, with a leading client axis; for a question about tables a list of those of sites.
+        places
+            The places of these clients among those asked.
+        times
+            How often each client counts at each of the question's points; only for questions about many points.
+        """
         return type(sent)(*(array.sum(axis=0, dtype=np.float64) for array in sent))
 
 

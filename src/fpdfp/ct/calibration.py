@@ -195,7 +195,7 @@ def calibrate(
         first = _Search(data[some], few, COARSE, smoothing=0.0, steps=0)
         second = _Search(data[some], few, FINE, smoothing=0.0, steps=0)
         offsets = [(one, _offset(first, second, one, largest if offset else 0.0)) for one in senses]
-        one, at = min(offsets, key=lambda each: second.residual(*each, 0.0))
+        one, at = min(offsets, key=lambda each: second.residual(each[0], each[1], 0.0))
         wider = (_Search(data[some], few, FINE, smoothing=SMOOTHING, steps=STEPS, extent=share) for share in EXTENTS)
         third = min(wider, key=lambda each: each.residual(one, at, 0.0))
         # Back-projection alone predicts 30 views of a small fan 1.05 times better with the wrong sense.
@@ -277,6 +277,8 @@ def _result(
     # The tilts that were tried last, with one offset.
     at = [t.offset for t in searches[1].trials if t.sense == trial.sense and t.tilt]
     tilts = sorted((t.tilt, t.residual) for t in searches[1].trials if t.sense == trial.sense and [t.offset] == at[-1:])
+    if len(tilts) > 1:
+        curves["tilt"] = np.array(tilts).T
     margin = others[0].residual / best.residual if others else math.nan
     extent = searches[1].extent
     return Calibration(

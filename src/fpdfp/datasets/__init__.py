@@ -5,6 +5,7 @@ from fpdfp.datasets.graph import FeatureGraph, as_graph, feature_graph, plot_gra
 from fpdfp.datasets.images import ImageCohort, image_cohort
 from fpdfp.datasets.loading import DataSet, load
 from fpdfp.datasets.moments import Moments
+from fpdfp.datasets.patients import patients
 
 __all__ = [
     "DataSet",
@@ -15,6 +16,7 @@ __all__ = [
     "feature_graph",
     "image_cohort",
     "load",
+    "patients",
     "plot_graph",
     "splits",
 ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from fpdfp._typing import Array
+from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import question, reveals
 from fpdfp.compress.fixed import count_bytes, read_fixed, scale_rows, write_fixed
 from fpdfp.engines.evaluations import Evaluations, check_sent
@@ -177,19 +177,19 @@ class DualSums(Evaluations):
             return np.concatenate([*products, *(self.shared @ at.curvature(one) for one in self.shared)])
         return np.concatenate([[at.size(), at.rounding()], *products])
 
-    def read_duals(self, sent: SentDuals, d: int, factors: Array | None) -> Means:
-        """Return means over clients; ``factors`` tells how often each client counts at each point."""
-        count, sloped = len(self.held), self.wants == "gradient"
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Means:
+        """Return means over clients."""
+        d, count, sloped = len(self.units), len(self.held), self.wants == "gradient"
         wanted = {"slopes": sum(self._lengths(d)), "scales": count, "columns": d}
         check_sent(sent, {"numbers": count * self.n_numbers, **(wanted if sloped else dict.fromkeys(wanted, 0))})
         if not all(np.isfinite(one).all() for one in (sent.numbers, sent.scales, sent.columns)):
             raise MessageError("numbers must be finite")
         numbers = sent.numbers.reshape(len(sent.numbers), count, self.n_numbers)
-        times = np.ones((len(numbers), count, 1)) if factors is None else factors[..., None]
-        means, nothing = (times * numbers).mean(axis=0), np.zeros((count, 0))
+        factors = np.ones((len(numbers), count, 1)) if times is None else times[..., None]
+        means, nothing = (factors * numbers).mean(axis=0), np.zeros((count, 0))
         if not sloped:
             return Means(means, nothing, nothing, np.zeros(0))
         slopes, errors = self.read_slopes(sent.slopes, sent.scales, d), self.bound_errors(sent.scales, d)
-        most = 1.0 if factors is None else float(factors.max())
+        most = 1.0 if times is None else float(times.max())
         columns = most * sent.columns.mean(axis=0, dtype=np.float64)
-        return Means(means, (times * slopes).mean(axis=0), (times * errors).mean(axis=0), columns)
+        return Means(means, (factors * slopes).mean(axis=0), (factors * errors).mean(axis=0), columns)

@@ -67,7 +67,8 @@ class Sums(NamedTuple):
     """The means over clients: losses with and without the rows left out, gradients, weights of folds, and Hessians.
 
     ``sizes`` is the largest entry of a client's gradient at each point, in the units that were asked for. ``weights``
-    are those of folds in scores (of events for survival, of rows otherwise), ``of_clients`` those of each client.
+    are those of folds in scores (of events for survival, of rows otherwise), ``left_out`` at each point those of the
+    clients that do not count there.
     ``ridge`` is that of each entry of x, empty where no Hessian was asked for.
     """
 
@@ -78,7 +79,7 @@ class Sums(NamedTuple):
     hessians: Array
     sizes: Array
     weights: Array
-    of_clients: Array
+    left_out: Array
     ridge: Array
 
 
@@ -120,6 +121,7 @@ class Evaluations(Question):
     asked: Array = dataclasses.field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint8))
     rest_bits: int = COARSE
 
+    in_parts = False
     reveals = reveals(
         points="places numbers scales units bits",
         settings="slope_bits held curved folds asked rest_bits",
@@ -327,13 +329,12 @@ class Evaluations(Question):
             raise MessageError("losses must have known Hessians")
         return np.asarray((found + found.swapaxes(1, 2)) / 2.0 - np.diag(losses.ridge_of_x.ravel()))  # type: ignore[attr-defined]
 
-    def read(self, sent: Evaluated, d: int, factors: Array | None = None) -> Sums:
-        """Return the means over clients of what they sent; refuse what is not of the right form.
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Any:
+        """Return the means over clients of what they sent (:class:`Sums`); refuse what is not of the right form.
 
-        ``factors`` has a row for each client and a column for each point: how often the client counts there. One that
-        does not is among those held.
+        A client that does not count at a point is among those held there.
         """
-        clients, count, curved = len(sent.numbers), len(self.held), len(self.curved)
+        d, clients, count, curved = len(self.units), len(sent.numbers), len(self.held), len(self.curved)
         size = d * (d + 1) // 2
         wanted = {
             "numbers": 2 * (count + self.n_masses), "slopes": sum(self._lengths(d)), "scales": count,
@@ -347,9 +348,11 @@ class Evaluations(Question):
             sent.numbers, np.cumsum([count, count, self.n_masses]).tolist(), axis=1
         )
         slopes = self.read_slopes(sent.slopes, sent.scales, d)
-        if factors is not None:
-            helds, values = np.where(factors == 0, values + helds, 0.0), factors * values
-            slopes = factors[..., None] * slopes
+        left_out = np.zeros(count)
+        if times is not None:
+            helds, values = np.where(times == 0, values + helds, 0.0), times * values
+            slopes = times[..., None] * slopes
+            left_out = np.where(times == 0, weights.sum(axis=1)[:, None], 0.0).mean(axis=0)
         roots = sent.roots.astype(np.float64).reshape(clients, curved, d)
         entries = read_fixed(sent.entries, np.array(UNIT), ENTRY, curved * size).reshape(clients, curved, size)
         diagonals = (roots**2).mean(axis=0)
@@ -360,8 +363,7 @@ class Evaluations(Question):
             hessians[place][np.diag_indices(d)] = diagonals[place]
         return Sums(
             values.mean(axis=0), helds.mean(axis=0), slopes.mean(axis=0), masses.mean(axis=0), hessians,
-            sent.scales.max(axis=0), weights.mean(axis=0), weights.sum(axis=1),
-            sent.ridge.mean(axis=0),
+            sent.scales.max(axis=0), weights.mean(axis=0), left_out, sent.ridge.mean(axis=0),
         )  # fmt: skip
 
 

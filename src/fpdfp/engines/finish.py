@@ -119,7 +119,7 @@ class Finish:
         x = run.x[features].astype(np.float64)
         question = LocalModels(features, x)
         clients = AskedClients(run.problem, run.prepared.choices, run.options)
-        sums, count = clients.add_up(question)
+        sums, count, *_ = clients.ask(question)
         run.meter.count("certificate", clients.bits, count * question.bits)
         slope, hessian = sums[0] / count, full(sums[1] / count)
         if not (np.diag(hessian) > 0).all():

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.question import Points, Question, question, reveals, rows_of
 from fpdfp.engines.evaluations import Evaluations
 from fpdfp.errors import MessageError
@@ -57,6 +57,7 @@ class HeldScores(Question):
     centres: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
     scales: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
 
+    in_parts = False
     reveals = reveals(points="about", settings="score centres scales", uses="rows")
 
     def __post_init__(self) -> None:
@@ -116,14 +117,14 @@ class HeldScores(Question):
             z = (z - self.centres[place]) / self.scales[place]
         return score.sums(z, y, weights, glm.distribution)
 
-    def read(self, sent: Scored, factors: Array | None) -> Array:
-        """Return the sums over clients, a row for each point; of those that do not count at a point, with factors."""
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Scored:
+        """Return the sums over clients, a row for each point; with ``times`` of those that do not count there."""
         sums = np.asarray(sent.sums, dtype=np.float64)
         if sums.ndim != 3 or sums.shape[1] != len(self.about.held) or not np.isfinite(sums).all():
             raise MessageError("sums must be finite numbers for each point")
-        if factors is not None:
-            sums = np.where((factors == 0)[..., None], sums, 0.0)
-        return np.asarray(sums.sum(axis=0))
+        if times is not None:
+            sums = np.where((times == 0)[..., None], sums, 0.0)
+        return Scored(np.asarray(sums.sum(axis=0)))
 
 
 def make_score(name: str, family: Any) -> Score:

@@ -9,8 +9,10 @@ import numpy as np
 
 from fpdfp import _checks, steps
 from fpdfp._numbers import one_thread, round_down, round_up
-from fpdfp._typing import Array, IntArray
+from fpdfp._typing import Array
 from fpdfp._warn import warn
+from fpdfp.cohorts.cohort import Total
+from fpdfp.cohorts.local import clients_of
 from fpdfp.cohorts.question import Question
 from fpdfp.compress import Compressor, Full, TopK
 from fpdfp.compress.base import frame_bits
@@ -28,11 +30,7 @@ from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement
 from fpdfp.precondition.cost import Circumstances
 from fpdfp.problem import Problem
-from fpdfp.rng import Draws, Purpose
 from fpdfp.sampling import Sampling, importance, inclusion_probabilities
-
-#: What clients send before the first round is summed up as it comes, about so many numbers at a time.
-ASKED, ASKED_ELSEWHERE = 1 << 22, 1 << 26
 
 
 class Choices(NamedTuple):
@@ -296,20 +294,11 @@ class AskedClients:
         rows = float(self.losses.sizes.sum()) / count
         return Circumstances(count, n, rows, up, down, self.options.aim, self.options.prefer)
 
-    def add_up(self, question: Question) -> tuple[Any, int]:
-        """Return sums of what clients send once, and how many of them were asked; count the bits."""
-        asked = question.draw_clients(self.problem.n_clients, self.options.seed)
-        sums: Any = ()
-        # Elsewhere a question takes a while, so that more is asked at a time.
-        memory = ASKED_ELSEWHERE if isinstance(self.losses, RemoteLosses) else ASKED
-        length = max(1, memory // question.count_numbers(self.model.shape))
-        for first in range(0, len(asked), length):
-            clients = asked[first : first + length]
-            sent, bits = send_once(self.problem, question, clients, self.options.seed)
-            part = question.add_up(sent, np.arange(first, first + len(clients)))
-            sums = part if not sums else type(part)(*map(np.add, sums, part))
-            self.bits += bits
-        return sums, len(asked)
+    def ask(self, question: Question) -> Total:
+        """Return sums of what clients send once; count the bits."""
+        told = clients_of(self.problem).ask(question, seed=self.options.seed)
+        self.bits += told.up
+        return told
 
     def constants(self, coordinates: Preconditioner | None) -> steps.Constants:
         """Return what a step can be chosen from; clients are told coordinates, and asked, once."""
@@ -365,22 +354,6 @@ class AskedClients:
             raise ArgumentError("sampling", "must not be 'importance' where clients have no Lipschitz constants")
         weights = importance(lipschitz) if isinstance(given, str) else np.asarray(given)
         return Sampling(inclusion_probabilities(weights, n))
-
-
-def send_once(problem: Problem, question: Question, clients: IntArray, seed: int) -> tuple[Any, int]:
-    """Return what some clients send once, as the server decodes it, and its bits."""
-    if isinstance(problem.losses, RemoteLosses):
-        return problem.losses.engine.gather(problem, question, clients, seed)
-    sent = question.answer(problem.local(clients))
-    messages = question.messages(problem.model.shape)
-    if not messages:
-        return sent, sum(plain_bits(array.shape[1:], array.dtype) * len(array) for array in sent)
-    draws = Draws(seed, 0, clients)
-    done = [
-        messages[name][0].compress(array, draws, Purpose.ONCE + field)
-        for field, (name, array) in enumerate(zip(sent._fields, sent, strict=True))
-    ]
-    return type(sent)(*(one.values for one in done)), sum(int(one.bits.sum()) for one in done)
 
 
 def warn_of_step(method: Method, schedule: steps.Schedule, facts: Facts, rounds: int) -> None:

@@ -21,15 +21,19 @@ from typing import Any, Self
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.cohorts.question import Question
 from fpdfp.engines import files, spec
 from fpdfp.engines.checkpoint import compare, digest, fingerprint, probe
 from fpdfp.engines.parcel import pack
 from fpdfp.engines.requests import write
+from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import ArgumentError, CheckpointError
 from fpdfp.losses.linear import LinearModel
 from fpdfp.problem import Problem
 
 FORMAT = 1
+#: Beside an answer: its bits.
+BITS = "bits up"
 #: The file that says what run it is.
 ABOUT = "about.json"
 _current: contextvars.ContextVar[Record | None] = contextvars.ContextVar("record", default=None)
@@ -131,12 +135,19 @@ def open_record(folder: str | os.PathLike[str] | None, problem: Problem) -> cont
     return contextlib.nullcontext() if folder is None else Record(folder, problem)
 
 
-def keep(question: Any, compute: Callable[[], Mapping[str, Array]]) -> Mapping[str, Array]:
-    """Return an answer through the record of the run, if it has one."""
+def keep(question: Question, ask: Callable[[], tuple[Any, int]]) -> tuple[Any, int]:
+    """Return an answer, a named tuple of arrays, and its bits through the record of the run, if it has one."""
     record = _current.get()
     if record is None:
-        return compute()
-    return record.keep(hashlib.sha256(pack({question.name: write(question, spec.dump)})).hexdigest(), compute)
+        return ask()
+
+    def found() -> dict[str, Array]:
+        answer, up = ask()
+        return {**{name: np.asarray(one) for name, one in answer._asdict().items()}, BITS: np.array(up)}
+
+    kept = dict(record.keep(hashlib.sha256(pack({question.name: write(question, spec.dump)})).hexdigest(), found))
+    up = int(kept.pop(BITS))
+    return tuple_kind("Answer", tuple(kept))(*kept.values()), up
 
 
 def plan_name() -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.local import Clients
 from fpdfp.cohorts.question import Question
 from fpdfp.compress import Compressor
 from fpdfp.engines.collector import Check, Collector, Totals
@@ -32,6 +33,24 @@ from fpdfp.problem import Problem
 
 if TYPE_CHECKING:
     from fpdfp.engines.remote_losses import RemoteLosses
+
+
+class RemoteClients(Clients):
+    """The clients of a problem whose losses are at the sites of an engine."""
+
+    # A question takes a while, so that more is asked at a time.
+    at_once = 1 << 26
+
+    def __init__(self, engine: RemoteEngine, problem: Problem) -> None:
+        super().__init__(problem)
+        self._engine = engine
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self._engine.names
+
+    def _send(self, question: Question, clients: IntArray, seed: int, *, each: bool = False) -> tuple[Any, int]:
+        return self._engine.gather(self.problem, question, clients, seed, each=each)
 
 
 class RemoteEngine(Transport):
@@ -190,12 +209,18 @@ class RemoteEngine(Transport):
 
     # What is asked before the rounds, and between them.
 
-    def gather(self, problem: Problem, question: Question, clients: IntArray, seed: int) -> tuple[Any, int]:
+    def clients(self, problem: Problem) -> RemoteClients:
+        """Return the clients of a problem, who are asked questions."""
+        return RemoteClients(self, problem)
+
+    def gather(
+        self, problem: Problem, question: Question, clients: IntArray, seed: int, *, each: bool = False
+    ) -> tuple[Any, int]:
         """Return what some clients send once, before the first round, as the server decodes it, and its bits."""
         own = [among(clients, numbers) for numbers in self.numbers]
         features = getattr(problem.losses, "features", b"")
         asked = {
-            site: Request((question,), Address(features=features, place=place, clients=own[site]))
+            site: Request((question,), Address(features=features, place=place, clients=own[site], each=each))
             for site, place in enumerate(self.places(problem, seed))
             if len(own[site])
         }

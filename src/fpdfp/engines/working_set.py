@@ -226,7 +226,7 @@ class Slopemeter:
 
     def _ask(self, question: Slopes) -> tuple[Array, float]:
         """Return means over clients, and their largest error; count what clients are told."""
-        sums, count = self._clients.add_up(question)
+        sums, count, *_ = self._clients.ask(question)
         self._down += count * sum(one.bits for one in (question.x, question.mask) if one is not None)
         return sums.slope / count, float(sums.error) / count
 

@@ -316,11 +316,17 @@ def quantile_second(z: Any, y: Any, level: Any, width: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Quantile(Family):
-    r"""A quantile of the outcome, by the check loss smoothed with a logistic kernel of a given width.
+    r"""A quantile of the outcome, by the check loss smoothed with a logistic kernel.
 
     :math:`\varphi(z) = \tau r + h\log(1 + e^{-r/h})` with :math:`r = y - z`. It differs from the check loss by at most
     :math:`h \log 2`; with a small width the estimates are those of quantile regression, and rounds are more. This is
     no likelihood: there is no deviance that could be compared and no AIC, and standard errors are the robust ones.
+
+    The width is also the bandwidth with which standard errors estimate the density of residuals. By default estimators
+    choose it in units of the residuals' spread: h = κσ with :math:`\kappa = \max(0.05, ((p + \log n)/n)^{2/5}/2)` for n
+    rows and p coefficients, which He et al. propose for medians and residuals of unit scale. The spread σ is that of
+    normal residuals with the same mean kernel weight at the fit, a bounded function that few outliers hardly change
+    (:meth:`share`). It is a sum over all sites, so the width scales with the outcome.
 
     Parameters
     ----------
@@ -329,7 +335,7 @@ class Quantile(Family):
     level
         τ, between 0 and 1.
     width
-        h, in units of the outcome.
+        h, in units of the outcome; None to have it chosen from the residuals.
 
     References
     ----------
@@ -340,11 +346,11 @@ class Quantile(Family):
     --------
     >>> import fpdfp
     >>> fpdfp.families.Quantile(level=0.9)
-    Quantile(link='identity', level=0.9, width=0.1)
+    Quantile(link='identity', level=0.9, width=None)
     """
 
     level: float = 0.5
-    width: float = 0.1
+    width: float | None = None
 
     name = "quantile"
     links = ("identity",)
@@ -357,11 +363,42 @@ class Quantile(Family):
         super().__post_init__()
         if not 0.0 < _checks.real("level", self.level) < 1.0:
             raise ArgumentError("level", f"must be between 0 and 1, got {self.level:g}")
-        _checks.real("width", self.width, positive=True)
+        if self.width is not None:
+            _checks.real("width", self.width, positive=True)
+
+    @property
+    def parameters(self) -> tuple[float, float]:
+        return self.level, self._known_width
+
+    @property
+    def _known_width(self) -> float:
+        if self.width is None:
+            raise ArgumentError("width", "must be a positive number; estimators alone choose it from the residuals")
+        return self.width
 
     @property
     def curvature(self) -> float:
-        return 0.25 / self.width
+        return 0.25 / self._known_width
+
+    def relative_width(self, rows: int, coefficients: int) -> float:
+        """Return κ, the width in units of the spread of residuals.
+
+        >>> round(Quantile().relative_width(235, 2), 4)
+        0.1258
+        """
+        return max(0.05, 0.5 * math.pow((coefficients + math.log(rows)) / rows, 0.4))
+
+    def share(self, relative: float) -> float:
+        """Return the mean kernel weight of normal residuals of unit spread, at a width: that of the data must agree.
+
+        >>> round(Quantile().share(0.1258), 4)
+        0.0489
+        """
+        from scipy.special import expit, ndtri
+
+        u, step = np.linspace(-40.0, 40.0, 1601, retstep=True)
+        density = np.exp(-0.5 * (ndtri(self.level) + relative * u) ** 2) / math.sqrt(2.0 * math.pi)
+        return relative * float(step) * float((expit(u) * expit(-u) * density).sum())
 
     @property
     def functions(self) -> Functions:

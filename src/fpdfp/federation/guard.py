@@ -546,6 +546,7 @@ class GuardedData(Offer):
         if name == "values" and watch.policy.goes_by("points") and np.array_equal(x, probe(losses.shape, losses.dtype)):
             # Data are recognised by their fingerprint: at a point that nobody has looked at nothing is told.
             x = np.zeros_like(x)
+        everywhere = name == "values" and not np.any(x)  # asked of every model, whoever asks
         batch = options.get("batch_size", given[1] if name == "gradients" and len(given) > 1 else None)
         least = min(watch.policy.rows, int(losses.sizes.min()))
         if batch is not None and batch < least and watch.policy.goes_by("rows"):
@@ -560,6 +561,10 @@ class GuardedData(Offer):
                 self._rule.check(points if points.shape == losses.shape else points[place], client)
             except Outside:
                 outside = watch.policy.goes_by("domain")
+            except Refusal:
+                if not everywhere:
+                    raise
+                return np.full(len(clients), np.inf)
         with np.errstate(all="ignore"):
             answer = found(x, *given, **options)
         if outside:
@@ -603,8 +608,8 @@ class GuardedData(Offer):
 
 #: Operations at one point; those that take weights of all clients; and those whose answers are numbers of any kind.
 AT_POINT = frozenset({
-    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "value", "gradient", "hessian",
-    "hessian_product", "dual_points",
+    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "spread_at", "value", "gradient",
+    "hessian", "hessian_product", "dual_points",
 })  # fmt: skip
 BY_CLIENT = frozenset({"value", "gradient", "hessian", "hessian_product", "dual_points"})
 NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})

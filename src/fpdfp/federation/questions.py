@@ -23,7 +23,7 @@ from fpdfp.engines.plausible import check_answer
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival
-from fpdfp.inference import Information
+from fpdfp.inference import Information, add_up
 from fpdfp.scores.site import SiteScores
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts
 from fpdfp.survival.periods import name_periods
@@ -81,6 +81,7 @@ class SchemaQuestion(Question):
 
     columns: tuple[str, ...] | None = None
 
+    by_site = True
     reveals = reveals("table", designs="columns", uses="describe")
     answers = Schema
 
@@ -127,6 +128,7 @@ class SumsQuestion(Question):
     design: Design
     classes: tuple[Level, ...] = ()
 
+    by_site = True
     reveals = reveals("table", designs="design", settings="classes", uses="add_up")
     answers = Sums
 
@@ -190,6 +192,10 @@ class MomentsQuestion(Question):
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.moments(self.design, self.means, diagonal=self.diagonal)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Moments:
+        """Return the moments of all rows."""
+        return Moments.total(sent)
 
     def check(self, answer: Any) -> None:
         """Refuse moments of other features."""
@@ -331,6 +337,11 @@ class RiskQuestion(Question):
         """Return what the table has."""
         return table.count_at_risk(self.response, self.group, self.times)
 
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> RiskCounts:
+        """Return the counts of all sites, with those spread that sites have moved to later times."""
+        whole = np.unique(np.concatenate([part.times for part in sent])) if self.times is None else self.times
+        return RiskCounts.total(part.spread(whole) for part in sent)
+
     def check(self, answer: Any) -> None:
         """Refuse counts of other groups."""
         check_groups(1 if self.group is None else len(self.group.levels), len(answer.start))
@@ -352,6 +363,11 @@ class LogRankQuestion(Question):
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.log_rank(self.response, self.group, self.strata, self.rho)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> LogRank:
+        """Return the sums over sites."""
+        total: LogRank = sum(sent[1:], start=sent[0])
+        return total
 
     def check(self, answer: Any) -> None:
         """Refuse sums of other groups."""
@@ -409,6 +425,11 @@ class ConcordanceQuestion(Question):
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.concordance(self.spec, self.x)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Concordance:
+        """Return the sums over sites."""
+        total: Concordance = sum(sent[1:], start=sent[0])
+        return total
 
 
 @question("evaluation")
@@ -473,6 +494,10 @@ class CalibrationQuestion(Question):
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.calibrate(self.spec, self.x, self.point)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Information:
+        """Return the sums over sites."""
+        return add_up(sent)
 
     def check(self, answer: Any) -> None:
         """Refuse sums of another number of coefficients."""

@@ -53,7 +53,7 @@ KINDS = {
 #: Refusals by these rules tell nothing of the rows, and do not count.
 FREE = ("kinds", "budget", "hours", "places", "columns")
 #: The questions that the kind "tests" is about.
-TESTS = ("informations", "overdispersions")
+TESTS = ("information", "overdispersion")
 
 
 class Table(Protocol):

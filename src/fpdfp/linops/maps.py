@@ -12,7 +12,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import Constant, namespace
-from fpdfp._typing import Array, IntArray, Shape
+from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.linops.base import LinOp
 
@@ -299,28 +299,32 @@ class MaskedGradient(LinOp):
         self.out_shape = (inside.ndim, count)
         place = np.full(inside.shape, -1)
         place[inside] = np.arange(count)
-        #: For each axis the entries that have a next one, and that one.
-        self.pairs: list[tuple[IntArray, IntArray]] = []
+        #: For each axis and entry the number of the entry after it and before it, −1 for none.
+        self.following = np.full(self.out_shape, -1)
+        self.preceding = np.full(self.out_shape, -1)
         for axis in range(inside.ndim):
             first, second = (np.moveaxis(place, axis, 0)[part].ravel() for part in (slice(-1), slice(1, None)))
             both = (first >= 0) & (second >= 0)
-            self.pairs.append((first[both], second[both]))
+            self.following[axis, first[both]] = second[both]
+            self.preceding[axis, second[both]] = first[both]
 
     def apply(self, x: Array) -> Array:
+        from fpdfp._kernels import masked
+
         lead = () if self.batch_of(x, self.in_shape, "x") is None else x.shape[:1]
-        out: Array = namespace(x).zeros((*lead, *self.out_shape), dtype=x.dtype)
-        for axis, (first, second) in enumerate(self.pairs):
-            out[..., axis, first] = x[..., second] - x[..., first]
-        return out
+        rows = np.ascontiguousarray(x, dtype=_float(x.dtype)).reshape(-1, *self.in_shape)
+        out: Array = np.empty((len(rows), *self.out_shape), dtype=rows.dtype)
+        masked.apply(rows, self.following, out)
+        return out.reshape(*lead, *self.out_shape)
 
     def adjoint(self, v: Array) -> Array:
+        from fpdfp._kernels import masked
+
         lead = () if self.batch_of(v, self.out_shape, "v") is None else v.shape[:1]
-        out: Array = namespace(v).zeros((*lead, *self.in_shape), dtype=v.dtype)
-        for axis, (first, second) in enumerate(self.pairs):
-            # No entry is in one of these twice.
-            out[..., second] += v[..., axis, first]
-            out[..., first] -= v[..., axis, first]
-        return out
+        rows = np.ascontiguousarray(v, dtype=_float(v.dtype)).reshape(-1, *self.out_shape)
+        out: Array = np.empty((len(rows), *self.in_shape), dtype=rows.dtype)
+        masked.adjoint(rows, self.following, self.preceding, out)
+        return out.reshape(*lead, *self.in_shape)
 
     def _squared_norm(self) -> float:
         # A part of the differences of the whole image.

@@ -232,6 +232,10 @@ class Losses(abc.ABC):
         """Return what the θ of negative binomial counts is found from, of each client; None if there are no counts."""
         return None
 
+    def spread_at(self, x: Array, clients: IntArray) -> Array | None:
+        """Return the weight of each given client's rows, and their kernel weight; None if it is no quantile's loss."""
+        return None
+
     def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
         """Return quadratic models from which a fit may start, slopes at zero and matrices; None if there are none.
 

@@ -471,6 +471,19 @@ class GLM(OneForm):
             for own in map(self._place, clients)
         ])  # fmt: skip
 
+    def spread_at(self, x: Array, clients: IntArray) -> Array | None:
+        from fpdfp.families import Quantile
+
+        family = self.distribution
+        if not isinstance(family, Quantile):
+            return None
+        _, width = family.parameters
+        weights, found = self.weights_of_rows, []
+        for own in map(self._place, clients):
+            kernel = width * self._second(self.forms(x, own), self._rows.y[own].astype(np.float64))
+            found.append([weights[own].sum(), (weights[own] * kernel).sum()])
+        return np.array(found)
+
     def _functions(self) -> tuple[Any, ...]:
         functions, rows = self.distribution.functions, self._rows
         return (

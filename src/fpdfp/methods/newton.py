@@ -156,7 +156,7 @@ class NewtonPDFP(Method):
     step: steps.Step = dataclasses.field(default=1.0, repr=False, kw_only=True)
 
     def agree(self, clients: Clients) -> NewtonAgreement:
-        sums, count = clients.add_up(NewtonExchange())
+        sums, count, *_ = clients.ask(NewtonExchange())
         triangle, slope = sums.triangle / count, sums.slope / count
         whitening = whitening_of(triangle, clients.model.shape)
         hessian = lower(whiten(whitening, full(triangle)))

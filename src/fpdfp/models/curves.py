@@ -6,12 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.cohort import Cohort, LocalCohort
+from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import LogRankQuestion, RiskQuestion, SchemaQuestion
 from fpdfp.federation.schema import Levels, Schemas
 from fpdfp.formula.parsing import parse
@@ -167,8 +165,8 @@ def log_rank_test(
     if _checks.flag("stratify", stratify):
         if times is not None:
             raise ArgumentError("times", "must be None with stratify=True, where sites use their exact times")
-        sums: list[LogRank] = asked.asking.ask(LogRankQuestion(asked.response, asked.group, asked.strata, power))
-        return sum(sums[1:], start=sums[0]).test()
+        sums: LogRank = asked.asking.ask(LogRankQuestion(asked.response, asked.group, asked.strata, power))
+        return sums.test()
     if asked.strata:
         raise ArgumentError("stratify", "must be True with strata(…) in the formula")
     grid = None if times is None else check_grid(times)
@@ -176,15 +174,14 @@ def log_rank_test(
 
 
 def _count(asked: _Asked, grid: Array | None) -> RiskCounts:
-    """Return the counts of all sites, with those spread that sites have moved to later times."""
-    parts: list[RiskCounts] = asked.asking.ask(RiskQuestion(asked.response, asked.group, grid))
-    whole = np.unique(np.concatenate([part.times for part in parts])) if grid is None else grid
-    return RiskCounts.total(part.spread(whole) for part in parts)
+    """Return the counts of all sites."""
+    counts: RiskCounts = asked.asking.ask(RiskQuestion(asked.response, asked.group, grid))
+    return counts
 
 
 def _read(source: Any, text: str, groups: Any, levels: Levels) -> _Asked:
     """Return what is asked, once sites agree on the columns."""
-    if not isinstance(source, Cohort):
+    if not isinstance(source, TableCohort):
         source = LocalCohort(source, groups)
     elif groups is not None:
         raise ArgumentError("groups", "must be None for a federation, whose sites are known")
@@ -197,9 +194,9 @@ def _read(source: Any, text: str, groups: Any, levels: Levels) -> _Asked:
     factor = _only_factor(formula)
     if factor is not None:
         formula = dataclasses.replace(formula, terms=((factor,),))
-    schemas = Schemas(asking.names, asking.ask(SchemaQuestion(tuple(formula.columns))))
+    schemas = Schemas(asking.names, asking.ask_each(SchemaQuestion(tuple(formula.columns))))
     if any(len(schemas.of(name)) < len(asking.names) for name in formula.columns):
-        schemas = Schemas(asking.names, asking.ask(SchemaQuestion()))
+        schemas = Schemas(asking.names, asking.ask_each(SchemaQuestion()))
     agreed = schemas.agree(formula, levels)
     coded = None
     if factor is not None:

@@ -10,11 +10,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.engines.ask import ask_informations
+from fpdfp.cohorts.cohort import Each
+from fpdfp.cohorts.local import clients_of
 from fpdfp.engines.choice import choose_method
+from fpdfp.engines.informations import Informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
-from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.errors import ArgumentError, ArgumentTypeError, RefusalError
 from fpdfp.inference import (
     PENALISED,
     Heterogeneity,
@@ -32,9 +34,9 @@ from fpdfp.inference import (
 )
 from fpdfp.inference.covariances import Kind
 from fpdfp.losses.base import InformationSums
+from fpdfp.models.penalty import Columns, ModelPenalty
 from fpdfp.models.random_effects import integrate
 from fpdfp.models.separating import FAMILIES, check_separation
-from fpdfp.models.structure import Columns
 from fpdfp.penalties.base import Zero
 from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
@@ -68,7 +70,8 @@ class Inferring:
 
     @property
     def _penalised(self: Any) -> bool:
-        return (self.penalty != "none" and bool(self.alpha)) or bool(self.l2)
+        penalty: ModelPenalty = self.penalty_
+        return penalty.penalises
 
     @property
     def _refusal(self: Any) -> str | None:
@@ -91,18 +94,21 @@ class Inferring:
         if not (wanted or may_separate):
             return
         purpose = "information" if wanted else "separation"
-        sums = self._ask_sums(problem, self.result_.x, purpose, robust=wanted)
+        x = np.asarray(self.result_.x, dtype=np.float64)
+        told = self._ask_sites(problem, Informations(x, wanted), needed=columns.random)
+        self._count_exchange(purpose, told.up, told.down)
+        sums = InformationSums(*(np.sum(field, axis=0) for field in zip(*told.answers, strict=True)))
         if may_separate:
             check_separation(self, problem, self.result_.x, sums, self._names_of_x(columns))
         if not wanted:
             return
         found = []
-        for numbers, score, hessian, meat in zip(*sums, strict=True):
+        for numbers, score, hessian, meat in told.answers:
             rows, weight, saturated, deviance, pearson = map(float, numbers)
             known = saturated - 0.5 * deviance if not family.has_dispersion else math.nan
             site = Information(int(rows), weight, known, deviance, pearson, score, full(hessian), full(meat))
             found.append(site.change(back))
-        self._saturated = float(sums.numbers[:, 2].sum())
+        self._saturated = float(sums.numbers[2])
         if columns.random:
             found = integrate(found, columns.effects, self._variances)
         self.information_ = found
@@ -115,12 +121,27 @@ class Inferring:
         else:
             self._ask_zero(problem, columns)
 
+    def _ask_sites(self: Any, problem: Problem, question: Informations, *, needed: bool) -> Each:
+        """Return the sums of each site, or of all together where a site does not show its own."""
+        clients = clients_of(problem)
+        try:
+            return clients.ask_each(question)
+        except RefusalError:
+            if needed:
+                raise
+            told = clients.ask(question)
+            return Each([told.sums], told.up, told.down)
+
     def _ask_sums(self: Any, problem: Problem, x: Array, purpose: str, *, robust: bool) -> InformationSums:
-        """Return the sums of each site at a point, and count the exchange."""
-        sums, up, down = ask_informations(problem, x, robust=robust)
+        """Return the sums over all sites at a point, and count the exchange."""
+        told = clients_of(problem).ask(Informations(np.asarray(x, dtype=np.float64), robust))
+        self._count_exchange(purpose, told.up, told.down)
+        sums: InformationSums = told.sums
+        return sums
+
+    def _count_exchange(self: Any, purpose: str, up: int, down: int) -> None:
         self.bits_up_, self.bits_down_ = self.bits_up_ + up, self.bits_down_ + down
         self.exchanges_[purpose] = self.exchanges_.get(purpose, 0) + 1
-        return sums
 
     def _ask_zero(self: Any, problem: Problem, columns: Columns) -> None:
         """Keep the deviance at zero, or at the offsets, which is that of the null model without an intercept."""
@@ -128,7 +149,7 @@ class Inferring:
         mean = family.mean(np.zeros(1))
         if np.isfinite(mean).all() and (family.variance(mean) > 0).all():
             sums = self._ask_sums(problem, np.zeros(problem.losses.shape), "null deviance", robust=False)
-            self.null_deviance_ = float(sums.numbers[:, 3].sum())
+            self.null_deviance_ = float(sums.numbers[3])
 
     def _names_of_x(self: Any, columns: Columns) -> list[str]:
         """Return the names of the coefficients of the model, in its order."""
@@ -143,7 +164,8 @@ class Inferring:
         """Fit the intercept alone, by the same exchanges, and keep its deviance."""
         losses = problem.losses.restrict(self._null_places(columns))
         null = Problem(losses, Zero(), weights=problem.weights, check=False)
-        options = RunOptions(rounds=self.rounds, tol=self.tol or 1e-8, progress=False)
+        own = self._options()
+        options = RunOptions(rounds=own.rounds, tol=own.tol or 1e-8, progress=False)
         found = run(null, choose_method(null, options, "exact"), options)
         # The objective is the weighted mean of half the unit deviances.
         self.null_deviance_ = 2.0 * sum(site.weight for site in self.information_) * found.objective
@@ -193,7 +215,7 @@ class Inferring:
             errors = "robust"
         return coefficient_table(
             *self._intercept_first(), has_dispersion=family.has_dispersion, errors=errors, level=level,
-            exponentiate=exponentiate, penalty=self._penalty_words(),
+            exponentiate=exponentiate, penalty=self.penalty_.describe(),
         )  # fmt: skip
 
     def _is_intercept(self, name: str) -> bool:
@@ -209,15 +231,6 @@ class Inferring:
         sites, (names, values) = self._needed(), self._flat
         order = self._order(names)
         return [names[j] for j in order], values[order], [site.take(order) for site in sites]
-
-    def _penalty_words(self: Any) -> str:
-        alpha = getattr(self, "alpha_", self.alpha)  # where it was chosen
-        words = f"{self.penalty}, alpha={alpha:g}" if alpha and self.penalty != "none" else "none"
-        if words != "none" and self.penalty in ("elasticnet", "sparse group"):
-            words += f", l1_ratio={getattr(self, 'l1_ratio_', self.l1_ratio):g}"
-        if self.l2:
-            words = f"l2={self.l2:g}" if words == "none" else f"{words}, l2={self.l2:g}"
-        return words
 
     def summary(self: Any, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Summary:
         """Return coefficients by name, with standard errors, tests and intervals; ``print`` shows it.
@@ -257,7 +270,7 @@ class Inferring:
             rows=list(self.rows_.values()),
             left_out=list(self.left_out_.values()),
             deviance=self.deviance_,
-            penalty=self._penalty_words(),
+            penalty=self.penalty_.describe(),
             status=self.status_,
             rounds=self.n_iter_,
             bits_up=self.bits_up_,

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from fpdfp._warn import warn
+from fpdfp.cohorts.local import clients_of
 from fpdfp.engines import Result
-from fpdfp.engines.ask import ask_overdispersions
+from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.errors import DataWarning
 from fpdfp.families import NegativeBinomial, Poisson
 from fpdfp.problem import Problem
@@ -33,6 +34,8 @@ class Theta:
     exchanges, rounds, up, down
         The exchanges for θ, the rounds of all fits but the last, and the bits of both.
     """
+
+    name = "theta"
 
     def __init__(self) -> None:
         self.value, self.standard_error = math.inf, math.nan
@@ -82,9 +85,9 @@ class Theta:
         return theta
 
     def _ask(self, problem: Problem, result: Result, theta: float) -> tuple[float, ...]:
-        numbers, up, down = ask_overdispersions(problem, result.x, theta)
-        self.exchanges, self.up, self.down = self.exchanges + 1, self.up + up, self.down + down
-        return tuple(map(float, numbers))
+        told = clients_of(problem).ask(Overdispersions(np.asarray(result.x, dtype=np.float64), float(theta)))
+        self.exchanges, self.up, self.down = self.exchanges + 1, self.up + told.up, self.down + told.down
+        return tuple(map(float, told.sums.numbers))
 
     def _count(self, result: Result) -> None:
         """Count a fit that is not the last."""

@@ -23,10 +23,10 @@ def check_separation(estimator: Any, problem: Problem, x: Array, sums: Informati
     It costs nothing where a further Newton step promises nothing; otherwise one exchange, which is counted.
     """
     shape, x = x.shape, x.astype(np.float64).ravel()
-    weight, _, deviance, _ = sums.numbers[:, 1:].sum(axis=0).tolist()
-    hessian = full(sums.hessian.sum(axis=0))
-    found = newton_step(sums.score.sum(axis=0), hessian)
-    if not found.is_suspect(0.5 * deviance, weight, estimator.tol or 1e-8):
+    weight, _, deviance, _ = sums.numbers[1:].tolist()
+    hessian = full(sums.hessian)
+    found = newton_step(sums.score, hessian)
+    if not found.is_suspect(0.5 * deviance, weight, estimator._options().tol or 1e-8):
         # All rows are fitted, and none of them has information left: their means are at the end of the scale.
         if deviance < NOTHING * weight and np.abs(hessian).max() < NOTHING * weight:
             _refuse(names, list(range(len(names))))
@@ -36,7 +36,7 @@ def check_separation(estimator: Any, problem: Problem, x: Array, sums: Informati
     except RefusalError:  # a site does not answer where all but a few rows are certain, as they are there
         _refuse(names, found.growing(x))
         return
-    if found.separates(deviance, float(far.numbers[:, 3].sum())):
+    if found.separates(deviance, float(far.numbers[3])):
         _refuse(names, found.growing(x))
 
 

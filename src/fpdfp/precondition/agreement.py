@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
+from fpdfp.cohorts.cohort import Total
 from fpdfp.cohorts.question import Question
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost, exchange, partial
@@ -31,8 +32,8 @@ class Clients(Protocol):
     def describe(self) -> cost.Circumstances:
         """Return what is known of the run before anyone is asked."""
 
-    def add_up(self, question: Question) -> tuple[Any, int]:
-        """Return sums of what clients send once, and how many of them were asked."""
+    def ask(self, question: Question) -> Total:
+        """Return sums of what clients send once."""
 
     def constants(self, coordinates: Preconditioner | None) -> Constants:
         """Return the clients' constants in some coordinates."""
@@ -90,9 +91,9 @@ def automatic(losses: Losses, most: int = MOMENTS) -> exchange.Kind | None:
 
 def choose_for_many(clients: Clients, given: cost.Circumstances) -> Agreement:
     """Have all clients send a diagonal and a few a sketch, and return what these parts of moments say."""
-    sums, count = clients.add_up(QuantizedMoments(0))
+    sums, count, *_ = clients.ask(QuantizedMoments(0))
     asked = max(partial.CLIENTS, math.ceil(partial.ROWS / given.rows))
-    sent, senders = clients.add_up(partial.Sketch(asked))
+    sent, senders, *_ = clients.ask(partial.Sketch(asked))
     means = partial.Sent(*(field / senders for field in sent))
     parts = partial.PartialMoments(sums[0] / count, means, senders, clients.model)
     return Agreement(*parts.choose(given, lambda one: clients.constants(one).lipschitz_mean))
@@ -100,7 +101,7 @@ def choose_for_many(clients: Clients, given: cost.Circumstances) -> Agreement:
 
 def agree_on_moments(question: QuantizedMoments, clients: Clients, given: cost.Circumstances | None) -> Agreement:
     """Have clients send quantized moments, and exact ones where these are too coarse."""
-    sums, asked = clients.add_up(question)
+    sums, asked, *_ = clients.ask(question)
     made, reason = question.build(sums, clients.model, clients.losses.n_clients, given)
     if made == "moments":
         return agree_on_exact(made, clients, TOO_COARSE)
@@ -116,7 +117,7 @@ def agree_on_diagonal(clients: Clients, reason: str) -> Agreement:
     freedom, 60 to 200 features and 12 of 60 clients a round, runs to 1e-6 take 0.35 to 0.83 times the rounds of those
     without a preconditioner in seven draws of eleven, about as many in three, and at least 1.7 times as many in one.
     """
-    sums, _ = clients.add_up(QuantizedMoments(0))
+    sums = clients.ask(QuantizedMoments(0)).sums
     made, source = QuantizedMoments(0).build(sums, clients.model, clients.losses.n_clients, None)
     return Agreement(made if isinstance(made, Preconditioner) else None, f"{source}, since some say: {reason}")
 
@@ -137,6 +138,6 @@ def agree_on_exact(kind: exchange.Kind, clients: Clients, reason: str = "") -> A
 
 def ask_exact(kind: exchange.Kind, clients: Clients) -> tuple[Preconditioner, exchange.Once]:
     """Have all clients send what a preconditioner of a kind is made of, and return it and the means."""
-    sums, count = clients.add_up(exchange.Exact(kind))
+    sums, count, *_ = clients.ask(exchange.Exact(kind))
     means = exchange.divide(sums, count)
     return exchange.build(means, clients.model.shape), means

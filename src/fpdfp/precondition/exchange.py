@@ -95,6 +95,10 @@ class FeatureBounds(Question):
     def __post_init__(self) -> None:
         _checks.choice("kind", self.kind, ("slopes", "curvatures"))
 
+    def count_numbers(self, shape: Shape) -> int:
+        """How many numbers a client works with."""
+        return math.prod(shape)
+
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
         """Return how the field is sent, and its shape."""
         return {"powers": (Natural(), shape[-1:])}
@@ -108,7 +112,7 @@ class FeatureBounds(Question):
         powers = np.ldexp(1.0, np.clip(exponents - (fractions == 0.5), -LARGEST_POWER, LARGEST_POWER))
         return Bounds(np.where(bounds > 0, powers, 0.0).astype(np.float32))
 
-    def add_up(self, sent: Any, places: IntArray) -> Bounds:
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Bounds:
         """Return the sums of the bounds; infinite where one of them may be larger than could be sent."""
         powers = np.abs(sent[0].astype(np.float64))
         bounds = np.where(powers < 2.0**LARGEST_POWER, powers, np.inf) ** 0.25
@@ -181,7 +185,7 @@ class Slopes(Question):
             slope = slope[..., features]
         return Gradient(np.clip(slope, -1e17, 1e17).astype(np.float32))
 
-    def add_up(self, sent: Any, places: IntArray) -> Summed:
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Summed:
         """Return the sum over clients, and its error: at most a level of each, of which the largest entry has all."""
         slope = sent[0].astype(np.float64)
         scales = np.abs(slope).reshape(len(slope), -1).max(axis=1, initial=0.0)

@@ -199,7 +199,7 @@ class QuantizedMoments(Question):
         raised = np.maximum(values, least)
         return count_steps(values / raised, (-slope / roots) @ vectors / np.sqrt(raised), self.accuracy)
 
-    def add_up(self, sent: Any, places: IntArray) -> Sums | Sizes:
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Sums | Sizes:
         """Return sums over clients of what they sent, given their places among those who do."""
         sizes = sent.sizes.astype(np.float64)
         if not self.levels:

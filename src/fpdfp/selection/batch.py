@@ -29,8 +29,8 @@ import numpy as np
 
 from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.local import clients_of
 from fpdfp.compress.fixed import EXACT, largest_step
-from fpdfp.engines.ask import ask_evaluations, ask_scores
 from fpdfp.engines.evaluations import BEYOND, UNIT, ZERO, Evaluations, Sums, unit_sizes
 from fpdfp.engines.evaluations import COARSE as FEWER
 from fpdfp.engines.held_scores import MOMENTS, HeldScores, locate
@@ -220,9 +220,10 @@ class Batch:
         about = Evaluations.of(
             points, points != 0, (28, 28), own, np.zeros(0, dtype=np.int64), units=self.units, folds=self.folds
         )
-        sums, up, down = ask_scores(self.problem, HeldScores(about, name, *cells), factors)
-        self.count(1, up, down)
-        return sums
+        told = clients_of(self.problem).ask(HeldScores(about, name, *cells), times=factors)
+        self.count(1, told.up, told.down)
+        found: Array = told.sums.sums
+        return found
 
     def count(self, exchanges: int, up: int, down: int) -> None:
         """Add what was sent."""
@@ -315,10 +316,10 @@ class Batch:
         """Return what was asked about points, and what all clients together say about them."""
         own, factors = self.who(held)
         question = Evaluations.of(points, places, bits, own, curved, units=self.units, folds=self.folds)
-        sums, up, down = ask_evaluations(self.problem, question, factors)
+        sums, _, up, down = clients_of(self.problem).ask(question, times=factors)
         self.count(1, up, down)
         if not len(self.shares):
-            self._weigh_folds(sums)
+            self._weigh_folds(sums, held)
         if len(curved):
             self.ridge = sums.ridge
         # what rounding its entries can have done to eigenvalues
@@ -327,15 +328,18 @@ class Batch:
             self.known.hessians.append((point, hessian + np.diag(noise * np.diag(hessian) + self.ridge)))
         return question, sums
 
-    def _weigh_folds(self, sums: Sums) -> None:
-        """Keep the share of the loss that is left without each fold, and the weight of the fold in scores."""
+    def _weigh_folds(self, sums: Sums, held: IntArray) -> None:
+        """Keep the share of the loss that is left without each fold, and the weight of the fold in scores.
+
+        ``held`` are the folds that the points leave out.
+        """
         if self.samples is None:
             repeats = 1 if self.folds is None else self.folds.repeats
             self.shares, self.weights = 1.0 - repeats * sums.masses / sums.masses.sum(), sums.weights
         else:
             own = self.problem.weights / self.problem.weights.sum()
             self.shares = self.samples @ own
-            self.weights = (self.samples == 0) @ sums.of_clients / len(own)
+            self.weights = np.array([sums.left_out[int(np.argmax(held == fold))] for fold in range(self.n_folds)])
         if self.n_folds and (self.shares >= 1.0).any() and self.samples is None:
             raise ArgumentError("folds", f"must all have rows, but fold {int(np.argmax(self.shares))} has none")
 

@@ -20,8 +20,8 @@ import numpy as np
 from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Feasibility, Search
+from fpdfp.cohorts.local import clients_of
 from fpdfp.compress.fixed import EXACT, largest_step
-from fpdfp.engines.ask import ask_duals
 from fpdfp.engines.dual_sums import BEYOND, MOST_DIRECTIONS, DualSums, Means
 from fpdfp.engines.evaluations import Evaluations, unit_sizes
 from fpdfp.errors import RefusalError
@@ -323,8 +323,9 @@ class Questions:
             rest_bits=EXACT if bits == EXACT else FAR_BITS,
         )  # fmt: skip
         question = DualSums.along(about, self.directions, wants=wants, shared=self.kernel, steps=steps, **more)
-        means, up, down = ask_duals(batch.problem, question, factors)
-        batch.count(1, up, down)
+        told = clients_of(batch.problem).ask(question, times=factors)
+        batch.count(1, told.up, told.down)
+        means: Means = told.sums
         return means
 
     def _digits(self) -> tuple[int, Any]:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.local import clients_of
 from fpdfp.compress.fixed import largest_step
-from fpdfp.engines.ask import ask_evaluations, ask_features
 from fpdfp.engines.evaluations import ZERO, Evaluations, unit_sizes
 from fpdfp.engines.result import FeatureSubset
 from fpdfp.engines.traffic import FACTS
@@ -136,8 +136,9 @@ class Wide:
 
     def _ask_features(self, question: FeatureBounds | Slopes) -> Array:
         """Ask everyone for a number for each feature."""
-        means, up = ask_features(self.whole, question)
-        self.batch.count(1, up, 0)
+        told = clients_of(self.whole).ask(question)
+        self.batch.count(1, told.up, 0)
+        means: Array = told.sums[0] / told.asked
         return means
 
     # The working set.
@@ -365,7 +366,7 @@ class Wide:
             points, points != 0, (POINT_BITS, SLOPE_BITS), own, np.zeros(0, dtype=np.int64), units=units,
             folds=batch.folds, asked=asked, rest_bits=SLOPE_BITS,
         )  # fmt: skip
-        sums, up, down = ask_evaluations(self.problem, question, factors)
+        sums, _, up, down = clients_of(self.problem).ask(question, times=factors)
         batch.count(1, up, down)
         shares = np.array([batch.share_of(fold) for fold in held])[:, None]
         most = 1.0 if factors is None else factors.max(axis=0)[:, None]

@@ -1,0 +1,250 @@
+"""Masks of pairs of sites, which cancel in the sum over a fixed membership.
+
+Each site makes an X25519 key for a run and signs it with its long-term Ed25519 identity, together with the run and the
+membership. Two sites derive the same key from theirs (HKDF-SHA256). The mask of a pair for one request is a ChaCha20
+stream, its key HMAC-SHA256 of the pair's key and the digest of the whole request; the site whose name comes first adds
+it, the other subtracts it. All but the sum looks uniform to everybody but the sites themselves.
+
+A mask hides one content. So what a request was answered with is written down before the reply leaves
+(:class:`Masker`): the same request has the same reply, also after a restart, and other numbers under the same mask are
+refused. There is no recovery of a lost site (K. Bonawitz et al., *Practical secure aggregation for privacy-preserving
+machine learning*, 2017, has one): points hardly move between rounds, so the sum without a site, subtracted from the sum
+of the round before, is that site's gradient. Two sites are refused, since each would find the other's numbers by a
+subtraction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fpdfp._kernels import fixed
+from fpdfp.errors import ArgumentError, MessageError, Refusal
+from fpdfp.privacy.fixed_point import WIDE, word_type
+from fpdfp.privacy.journal import Journal
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+#: The least number of sites in a sum.
+LEAST = 3
+#: Bytes of keys, digests and names of runs, and of signatures.
+KEY, SIGNATURE = 32, 64
+#: Bytes of a stream that are made at a time: they stay in the cache of a core.
+PIECE = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Membership:
+    """Which sites add up, and who they are: fixed for a run.
+
+    Parameters
+    ----------
+    identities
+        The public Ed25519 key of each site, by its name; compared out of band.
+    least
+        The least number of sites, at least 3.
+
+    Examples
+    --------
+    >>> Membership({"north": bytes(32), "south": bytes(31) + b"1"})
+    Traceback (most recent call last):
+      ...
+    fpdfp.errors.Refusal: a masked sum needs at least 3 sites: of two, each finds the other's numbers by subtracting \
+its own
+    """
+
+    identities: Mapping[str, bytes]
+    least: int = LEAST
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "identities", dict(sorted(self.identities.items())))
+        if type(self.least) is not int or self.least < LEAST:
+            raise ArgumentError("least", f"must be at least {LEAST}, got {self.least}")
+        if any(len(key) != KEY for key in self.identities.values()):
+            raise ArgumentError("identities", f"must be public keys of {KEY} bytes")
+        if len(set(self.identities.values())) < len(self.identities):
+            raise ArgumentError("identities", "must differ: one site cannot stand for two")
+        if len(self.identities) < self.least:
+            two = ": of two, each finds the other's numbers by subtracting its own" if self.least == LEAST else ""
+            raise Refusal(f"a masked sum needs at least {self.least} sites{two}")
+
+    @property
+    def digest(self) -> bytes:
+        """A digest of all names, identities and the least number."""
+        told = [[name, key.hex()] for name, key in self.identities.items()]
+        return hashlib.sha256(json.dumps(["membership", self.least, told]).encode()).digest()
+
+
+class RunKey(NamedTuple):
+    """The public key of a site for a run, and the site's signature of it, the run and the membership."""
+
+    public: bytes
+    signature: bytes
+
+
+def run_key(private: bytes, identity: Ed25519PrivateKey, membership: Membership, run: bytes) -> RunKey:
+    """Return the public half of a site's key of a run, signed.
+
+    Parameters
+    ----------
+    private
+        The site's secret for this run, 32 random bytes.
+    identity
+        Its long-term key.
+    membership, run
+        Who adds up, and the run's name, 32 bytes that nobody uses twice.
+    """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    public = X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return RunKey(public, identity.sign(_statement(membership, run, public)))
+
+
+def _statement(membership: Membership, run: bytes, public: bytes) -> bytes:
+    if len(run) != KEY:
+        raise ArgumentError("run", f"must have {KEY} bytes, got {len(run)}")
+    return b"fpdfp run key" + run + membership.digest + public
+
+
+def pair_keys(
+    name: str, private: bytes, keys: Mapping[str, RunKey], membership: Membership, run: bytes
+) -> dict[str, bytes]:
+    """Return the key that a site shares with each other one; refuse a run key that its site has not signed."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    if set(keys) != set(membership.identities) or name not in keys:
+        raise Refusal("the keys of a run must be those of its membership, and this site's among them")
+    own = X25519PrivateKey.from_private_bytes(private)
+    found = {}
+    for other, key in keys.items():
+        identity = Ed25519PublicKey.from_public_bytes(membership.identities[other])
+        try:
+            identity.verify(key.signature, _statement(membership, run, key.public))
+        except InvalidSignature:
+            raise Refusal(f"the run key of {other} is not signed by the identity that this site knows") from None
+        if other == name:
+            if key.public != own.public_key().public_bytes_raw():
+                raise Refusal("another run key was sent for this site")
+            continue
+        try:
+            shared = own.exchange(X25519PublicKey.from_public_bytes(key.public))
+        except ValueError:
+            raise Refusal(f"the run key of {other} is not a key") from None
+        first, last = sorted((name, other))
+        info = json.dumps(["fpdfp pair", first, last]).encode()
+        derive = HKDF(hashes.SHA256(), KEY, salt=run + membership.digest, info=info)
+        found[other] = derive.derive(shared)
+    return found
+
+
+class Masker:
+    """Masks what one site sends in one run.
+
+    Parameters
+    ----------
+    name
+        Of this site.
+    pairs
+        The keys that it shares with the others (:func:`pair_keys`).
+    run
+        The run's name.
+    journal
+        Where it is written down what each request was answered with.
+    """
+
+    def __init__(self, name: str, pairs: Mapping[str, bytes], run: bytes, journal: Journal) -> None:
+        if len(pairs) < LEAST - 1:
+            raise Refusal(f"a masked sum needs at least {LEAST} sites")
+        self.name, self.run, self.journal = name, run, journal
+        self._pairs = dict(sorted(pairs.items()))
+        self._answered: dict[bytes, bytes] = {}
+        for record in journal.records:
+            if len(record) != 2 * KEY:
+                raise RuntimeError(f"{journal.path} is not a journal of masked sums")
+            self._answered[record[:KEY]] = record[KEY:]
+
+    def tag(self, request: bytes) -> bytes:
+        """Return the digest of a whole request in this run."""
+        return hashlib.sha256(b"fpdfp request" + self.run + hashlib.sha256(request).digest()).digest()
+
+    def mask(self, integers: Any, bits: int, request: bytes) -> Any:
+        """Return integers plus masks modulo 2^bits, as words of the next machine width.
+
+        Parameters
+        ----------
+        integers
+            Signed integers, or wide ones ((n, 2) words).
+        bits
+            Of the sum: 8 to 64, or 128 for wide ones.
+        request
+            All that was asked, to the last bit.
+        """
+        wide = bits == WIDE
+        total = integers.copy() if wide else integers.astype(np.int64).astype(word_type(bits))
+        tag, content = self.tag(request), hashlib.sha256(bytes([bits]) + total.tobytes()).digest()
+        known = self._answered.get(tag)
+        if known is None:
+            self.journal.append(tag + content)
+            self._answered[tag] = content
+        elif not hmac.compare_digest(known, content):
+            raise Refusal("this request was answered with other numbers: a mask is used once")
+        add_masks(total, self.name, self._pairs, tag)
+        if not wide and bits < 8 * total.itemsize:
+            total &= total.dtype.type((1 << bits) - 1)
+        return total
+
+
+def add_masks(total: Any, name: str, pairs: Mapping[str, bytes], tag: bytes) -> None:
+    """Add the masks of a site for one request to words, modulo the width of these words or of rows of two."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+    wide = total.ndim == 2
+    streams = []
+    for other, key in pairs.items():
+        seed = hmac.digest(key, b"mask" + tag, "sha256")
+        # every key is used for one stream, so the nonce may be 0
+        streams.append((name < other, Cipher(algorithms.ChaCha20(seed, bytes(16)), None).encryptor()))
+    zeros, piece = bytes(PIECE), bytearray(PIECE)
+    rows = PIECE // (total.itemsize * (2 if wide else 1))
+    for start in range(0, len(total), rows):
+        part = total[start : start + rows]
+        for first, stream in streams:
+            stream.update_into(memoryview(zeros)[: part.nbytes], memoryview(piece)[: part.nbytes])
+            words = np.frombuffer(piece, total.dtype, part.size).reshape(part.shape)
+            if wide:
+                (fixed.add if first else fixed.subtract)(part, words)
+            elif first:
+                part += words
+            else:
+                part -= words
+
+
+def add_up(replies: Mapping[str, Any], membership: Membership, bits: int) -> Any:
+    """Return the sum of masked replies modulo 2^bits, without masks; every site of the membership must have replied."""
+    missing = sorted(set(membership.identities) - set(replies))
+    if missing or len(replies) != len(membership.identities):
+        raise MessageError(f"a masked sum needs the reply of every site; missing: {', '.join(missing) or 'none'}")
+    first, *others = replies.values()
+    shape, kind = first.shape, word_type(min(bits, 64))
+    if any(reply.shape != shape or reply.dtype != kind for reply in replies.values()):
+        raise MessageError("the replies of a masked sum must have the same layout")
+    total = first.copy()
+    for reply in others:
+        if bits == WIDE:
+            fixed.add(total, reply)
+        else:
+            total += reply
+    if bits < 8 * total.itemsize:
+        total &= total.dtype.type((1 << bits) - 1)
+    return total

@@ -1,0 +1,38 @@
+"""What a study reports, on public data sets that come with R: the data themselves, and R's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PRELUDE = r"""
+suppressPackageStartupMessages({library(quantreg)})
+columns <- function(data, ...) {
+  data <- data[, c(...), drop = FALSE]
+  factors <- Filter(is.factor, as.list(data))
+  list(columns = lapply(as.list(data), function(v) if (is.factor(v)) as.character(v) else as.numeric(v)),
+       levels = if (length(factors)) lapply(factors, levels))
+}
+data(engel)
+"""
+
+#: The data sets, with the columns that are used.
+DATA: dict[str, str] = {
+    "engel": 'columns(engel, "income", "foodexp")',
+}
+
+#: The cases by name: the data set, what a test needs to know, and the expression.
+CASES: dict[str, tuple[str, dict[str, Any], str]] = {}
+
+for level in (0.25, 0.5, 0.75):
+    fit = f"rq(foodexp ~ income, tau = {level}, data = engel)"
+    told = f'list(coefficients = unname(coef({fit})), errors = unname(summary({fit}, se = "nid")$coefficients[, 2]))'
+    CASES[f"quantile {level}"] = ("engel", {"level": level}, told)
+
+
+def list_cases() -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the expression of each case, and what is known of it."""
+    expressions = {f"data {name}": text for name, text in DATA.items()}
+    known: dict[str, Any] = {f"data {name}": {} for name in DATA}
+    for name, (data, about, text) in CASES.items():
+        expressions[name], known[name] = text, {"data": data, **about}
+    return expressions, known
