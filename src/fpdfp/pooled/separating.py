@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.bounds import Feasibility
 from fpdfp.inference.separation import FAR, FLAT, NOTHING, Step, newton_step
 from fpdfp.losses.linear import LinearModel
 from fpdfp.problem import Problem
@@ -101,12 +102,15 @@ def find_free(problem: Problem, ridge: Array, x: Array, v: Array) -> Array:
 
 
 def find_unseen(problem: Problem, x: Array, v: Array) -> Array:
-    """Return directions that g∘B does not see, one a row; with limits on x, of the coordinates that are at none."""
-    if problem.penalty.finite or not problem.linop.is_identity:
-        return problem._feasibility.kernel.reshape(-1, x.size)
-    try:
-        kept = problem.penalty.conjugate_prox_derivative(x + v, 1.0)(np.ones_like(x))
-    except NotImplementedError:  # of a penalty of another package, whose limits are not known
-        return np.zeros((0, x.size))
-    free: Array = np.eye(x.size)[kept.ravel() == 0]
-    return free
+    """Return directions that g∘B does not see, one a row; entries of Bx that are at none of their limits are not seen."""
+    penalty, seen = problem.penalty, problem._feasibility
+    if not penalty.finite:
+        shifted = problem.linop.apply(x) + v
+        try:
+            held = penalty.conjugate_prox_derivative(shifted, 1.0)(np.ones_like(shifted)) != 0
+        except NotImplementedError:  # of a penalty of another package, whose limits are not known
+            return np.zeros((0, x.size))
+        # Near an entry whose dual is 0 and does not change, g is constant.
+        held |= penalty.conjugate_prox(shifted, 1.0) != 0
+        seen = Feasibility(problem.model, held.astype(np.float64))
+    return seen.kernel.reshape(-1, x.size)
