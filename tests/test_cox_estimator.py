@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import fpdfp
 from fpdfp import FederatedCoxRegression
-from fpdfp.engines.parcel import pack, unpack
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError, SeparationError
 from fpdfp.federation import questions
 from fpdfp.federation.cohort import LocalCohort, TableCohort
@@ -28,6 +28,7 @@ from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula import parse
 from fpdfp.losses import Cox
+from fpdfp.models.penalty import KINDS
 from fpdfp.survival import Concordance, RiskCounts, Times, kaplan_meier, split_periods
 from tests.desks import ANALYST, Desks
 from tests.r_cases import cases, numbers, times
@@ -121,7 +122,7 @@ def test_entries_weights_offsets_and_ties() -> None:
     used = TABLE.dropna()
     formula = "Surv(entry, time, died) ~ age + C(stage) + offset(lean)"
     for ties in ("efron", "breslow"):
-        model = FederatedCoxRegression(ties=ties, baseline=False, tol=1e-12).fit(  # type: ignore[arg-type]
+        model = FederatedCoxRegression(ties=ties, baseline=False, run=fpdfp.RunOptions(tol=1e-12)).fit(  # type: ignore[arg-type]
             TABLE, formula, groups="hospital", weights="weight"
         )
         _, gradient, hessian = textbook(
@@ -135,7 +136,7 @@ def test_entries_weights_offsets_and_ties() -> None:
         with pytest.raises(ArgumentError, match="it was not asked for"):
             model.predict_survival(used)
         y = used[["entry", "time", "died"]].to_numpy(dtype=float)
-        rows = FederatedCoxRegression(ties=ties, baseline=False, tol=1e-12).fit(  # type: ignore[arg-type]
+        rows = FederatedCoxRegression(ties=ties, baseline=False, run=fpdfp.RunOptions(tol=1e-12)).fit(  # type: ignore[arg-type]
             dense(used), y, groups=used["hospital"], sample_weight=used["weight"], offset=used["lean"]
         )
         np.testing.assert_allclose(rows.coef_, model.coef_, rtol=1e-9)
@@ -145,7 +146,7 @@ def test_entries_weights_offsets_and_ties() -> None:
 @pytest.mark.parametrize(
     ("penalty", "options"),
     [
-        ("l1", {}), ("elasticnet", {}), ("ridge", {}), ("group", {"feature_groups": [0, 1, 1]}), ("fused", {}),
+        ("l1", {}), ("elasticnet", {}), ("ridge", {}), ("group", {"groups": [0, 1, 1]}), ("fused", {}),
         ("graph", {"graph": np.ones((3, 3)) - np.eye(3)}),
     ],
 )  # fmt: skip
@@ -154,9 +155,9 @@ def test_all_penalties(penalty: Any, options: dict[str, Any]) -> None:
     X = dense(used)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     y = used[["time", "died"]].to_numpy(dtype=float)
-    model = FederatedCoxRegression(penalty, 0.02, baseline=False, tol=1e-10, **options).fit(
-        X, y, groups=used["hospital"]
-    )
+    model = FederatedCoxRegression(
+        KINDS[penalty](0.02, **options), baseline=False, run=fpdfp.RunOptions(tol=1e-10)
+    ).fit(X, y, groups=used["hospital"])
     assert model.information_ is None
     with pytest.raises(ArgumentError, match="inference"):
         model.table()
@@ -220,9 +221,9 @@ def test_a_likelihood_without_a_maximum_is_named(name: str) -> None:
 def test_estimator_checks() -> None:
     tied = "Efron's ties of weighted rows are not those of repeated rows"
     failing = {f"check_sample_weight_equivalence_on_{name}_data": tied for name in ("dense", "sparse")}
-    check_estimator(FederatedCoxRegression(l2=0.1), expected_failed_checks=failing, on_skip=None)
-    check_estimator(FederatedCoxRegression(ties="breslow", l2=0.1), on_skip=None)
-    model = clone(FederatedCoxRegression("l1", 0.1, ties="breslow"))
+    check_estimator(FederatedCoxRegression(fpdfp.Ridge(0.1)), expected_failed_checks=failing, on_skip=None)
+    check_estimator(FederatedCoxRegression(fpdfp.Ridge(0.1), ties="breslow"), on_skip=None)
+    model = clone(FederatedCoxRegression(fpdfp.L1(0.1), ties="breslow"))
     assert model.ties == "breslow"
     with pytest.raises(NotFittedError):
         model.predict(np.zeros((1, 2)))
@@ -465,9 +466,11 @@ def test_hazards_of_periods_are_shared_by_sites(cohort: DeskCohort) -> None:
     edges, used = [0.0, 6.0, 12.0, 24.0, 48.0], TABLE.dropna()
     rows = split_periods(Times.of(used["time"], used["died"]), edges)
     X = np.hstack([dense(used)[rows.row], (rows.period[:, None] == np.arange(4)).astype(float)])
-    by_hand = fpdfp.FederatedGLM("binomial", "cloglog", fit_intercept=False, tol=1e-12).fit(X, rows.event)
+    by_hand = fpdfp.FederatedGLM("binomial", "cloglog", fit_intercept=False, run=fpdfp.RunOptions(tol=1e-12)).fit(
+        X, rows.event
+    )
     fitted = [
-        fpdfp.FederatedGLM("binomial", "cloglog", tol=1e-12).fit(
+        fpdfp.FederatedGLM("binomial", "cloglog", run=fpdfp.RunOptions(tol=1e-12)).fit(
             source, "Surv(time, died) ~ age + C(stage)", groups, periods=edges
         )
         for source, groups in ((TABLE, "hospital"), (cohort, None))

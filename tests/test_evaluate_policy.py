@@ -13,7 +13,7 @@ import pytest
 from sklearn import metrics
 
 import fpdfp
-from fpdfp.engines.parcel import pack, unpack
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import audit, questions
 from fpdfp.federation.cohort import TableCohort
@@ -31,7 +31,7 @@ TEST = patients(500, seed=1).dropna()
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    return fpdfp.FederatedLogisticRegression(alpha=0.0).fit(patients(300), FORMULA, groups="hospital")
+    return fpdfp.FederatedLogisticRegression("none").fit(patients(300), FORMULA, groups="hospital")
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_few_wrong_predictions_are_not_counted(sites: Callable[..., DeskCohort])
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"hospital": np.repeat(["a", "b"], 100), "u": rng.normal(size=200)})
     table["died"] = (table.u + 0.6 * rng.logistic(size=200) > 0).astype(int)
-    model = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(table, "died ~ u", groups="hospital")
+    model = fpdfp.FederatedLogisticRegression("none").fit(table, "died ~ u", groups="hospital")
     right = model.predict(table) == table.died
     kept = right | (table.hospital == "b") | (np.cumsum(~right) <= 2)
     found = model.evaluate(sites(None, table[kept]))

@@ -304,7 +304,6 @@ def test_a_run_with_limits_is_certified_when_it_is_stationary(seed: int, spread:
     result = fpdfp.solve(problem, rounds=400, tol=case.tol, seed=case.seed, clients_per_round=n)
     assert result.status == "converged"
     assert result.rounds <= 80
-    assert sum(result.traffic["certificate"]) <= 2 * sum(result.traffic["rounds"])
 
 
 def sparse_binary(seed: int = 0, **options: Any) -> fpdfp.Problem:

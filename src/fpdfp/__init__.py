@@ -6,6 +6,7 @@ from fpdfp._lazy import attach
 
 if TYPE_CHECKING:
     from fpdfp import (
+        cohorts,
         compress,
         ct,
         datasets,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         scores,
         steps,
         survival,
+        tuning,
     )
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
@@ -61,9 +63,13 @@ if TYPE_CHECKING:
         StatelessPDFP,
     )
     from fpdfp.models import (
+        L1,
+        MCP,
+        SCAD,
+        CrossValidation,
+        ElasticNet,
         FederatedCoxRegression,
         FederatedCoxRegressionCV,
-        FederatedGammaRegressor,
         FederatedGLM,
         FederatedGLMCV,
         FederatedLinearRegression,
@@ -74,9 +80,11 @@ if TYPE_CHECKING:
         FederatedMultinomialRegressionCV,
         FederatedOrdinalRegression,
         FederatedOrdinalRegressionCV,
-        FederatedPoissonRegressor,
-        FederatedQuantileRegressor,
-        FederatedTweedieRegressor,
+        Fused,
+        Graph,
+        Group,
+        Ridge,
+        SparseGroup,
         load_model,
         log_rank_test,
         survival_curves,
@@ -90,13 +98,18 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FPDFP",
+    "L1",
+    "MCP",
     "PDFP",
     "QSGD",
+    "SCAD",
     "SPDFP",
     "SVRGPDFP",
     "Certificate",
     "ChambollePock",
     "CondatVu",
+    "CrossValidation",
+    "ElasticNet",
     "ErrorFeedbackPDFP",
     "FPDFPIdentity",
     "FastFedDualAvg",
@@ -113,7 +126,6 @@ __all__ = [
     "FederatedCoxRegressionCV",
     "FederatedGLM",
     "FederatedGLMCV",
-    "FederatedGammaRegressor",
     "FederatedLinearRegression",
     "FederatedLinearRegressionCV",
     "FederatedLogisticRegression",
@@ -122,11 +134,11 @@ __all__ = [
     "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
-    "FederatedPoissonRegressor",
-    "FederatedQuantileRegressor",
-    "FederatedTweedieRegressor",
     "Federation",
     "Folds",
+    "Fused",
+    "Graph",
+    "Group",
     "History",
     "InnerSolve",
     "ManyResult",
@@ -139,11 +151,14 @@ __all__ = [
     "RandProx",
     "Residual",
     "Result",
+    "Ridge",
     "Run",
     "RunOptions",
     "Scaffold",
     "ShiftedPDFP",
+    "SparseGroup",
     "StatelessPDFP",
+    "cohorts",
     "compress",
     "ct",
     "datasets",
@@ -172,22 +187,24 @@ __all__ = [
     "steps",
     "survival",
     "survival_curves",
+    "tuning",
 ]
 
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors families federation inference linops loggers losses "
-        "methods models penalties precondition problem report rng runs scores steps survival",
+        "": "cohorts compress ct datasets engines errors families federation inference linops loggers losses "
+        "methods models penalties precondition problem report rng runs scores steps survival tuning",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
+        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup "
+        "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
-        "FederatedCoxRegression FederatedGLM FederatedGammaRegressor "
+        "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor load_model log_rank_test "
+        "load_model log_rank_test "
         "survival_curves",
         "federation": "Federation",
         "folds": "Folds",

@@ -577,8 +577,8 @@ class Problem:
     def expected_gap(self, x: Array, v: Array, slope: Array, scale: float) -> float:
         """Return about what a gap will be, from what is taken for ∇f(x), and with nobody asked.
 
-        By strong convexity, or with v made feasible and scaled; ``scale`` is about the objective. With limits on Bx v may
-        have no room for that: what is left of the slope then counts for a step of the length of x, and a gradient step.
+        By strong convexity, or with v made feasible and scaled; ``scale`` is about the objective. With limits on Bx, v
+        may have no room for that: what is left of the slope then counts for a step as long as x, and a gradient step.
         """
         rest = slope + self.linop.adjoint(v)
         convexity = self.total_weight * self.losses.least_convexity

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from fpdfp.engines.job import Job
+from fpdfp.cohorts.collector import Tree
+from fpdfp.cohorts.record import plan_name
+from fpdfp.cohorts.remote import RemoteEngine
+from fpdfp.cohorts.requests import Job
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.record import plan_name
-from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.traffic import Carried
-from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation.connection import Connection
 from fpdfp.federation.conversation import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
@@ -25,6 +24,7 @@ from fpdfp.federation.text import printable, refuse_unprintable
 from fpdfp.precondition.cost import TYPICAL, Network
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder
+from fpdfp.traffic import Carried
 
 #: The longest reply before the rounds begin: second moments of 2,000 features, and room to spare.
 LONGEST = 1 << 28
@@ -121,7 +121,7 @@ class FederationEngine(RemoteEngine):
     model
         What sites make their losses from, as a tree of a parcel; it is sent to a site once.
     deadline, patience, norm_bound
-        See :class:`fpdfp.engines.remote_engine.RemoteEngine`.
+        See :class:`fpdfp.cohorts.remote.RemoteEngine`.
     min_clients
         How many clients' replies a round needs; by default those of all sites.
 
@@ -204,10 +204,16 @@ class FederationEngine(RemoteEngine):
             added |= {"checkpoint": recorder.checkpoint, "resume": True}
         return dataclasses.replace(options, **added)
 
-    def note_fit(self, estimator: Any, fit: Mapping[str, Any]) -> None:
-        """Write into the folder of the run that has ended from what its fit can be repeated."""
+    def note_fit(
+        self, estimator: str, given: Mapping[str, Any], objects: Mapping[str, str], fit: Sequence[str]
+    ) -> None:
+        """Write into the folder of the run that has ended from what its fit can be repeated.
+
+        ``given`` are the parameters of the estimator, and the arguments of ``fit``, which it names; ``objects`` are
+        those that JSON cannot have, in words.
+        """
         if self.run_folder is not None:
-            write_analysis(self.run_folder, self, estimator, fit)
+            write_analysis(self.run_folder, self, estimator, given, objects, fit)
 
     def declare(self, problems: int, folds: int) -> None:
         self._plan = plan_name()

@@ -91,7 +91,7 @@ class ByFormula:
         columns = columns._replace(random=bool(others) and self._first_effect == 0)
         if family == "Softmax" and columns.flat:
             family = "Multinomial"
-        structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
+        structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0))
         spec = ModelSpec(
             design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,
             None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
@@ -155,9 +155,9 @@ class ByFormula:
         """Return the weights of classes; none where all are 1."""
         return ()
 
-    def _formula_groups(self: Any) -> Any:
-        """Return the group of each feature: that of its term, or what ``feature_groups`` says of features and terms."""
-        design, given = self.plan_.design, self.feature_groups
+    def _formula_groups(self: Any, given: Any) -> Any:
+        """Return the group of each feature: that of its term, or what a penalty says of features and terms."""
+        design = self.plan_.design
         if given is None:
             return design.term_of_each
         if not isinstance(given, dict):
@@ -165,7 +165,7 @@ class ByFormula:
         known = {*design.names, *design.term_of_each}
         strange = [name for name in given if name not in known]
         if strange:
-            raise ArgumentError("feature_groups:", f"{strange[0]!r} is no feature and no term of the formula")
+            raise ArgumentError("groups:", f"{strange[0]!r} is no feature and no term of the formula")
         pairs = zip(design.names, design.term_of_each, strict=True)
         return [str(given.get(name, given.get(term, term))) for name, term in pairs]
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fpdfp import _checks
 from fpdfp._typing import Array
-from fpdfp.engines.parcel import pack
+from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial, Gaussian
 from fpdfp.families.base import link_of
@@ -165,7 +165,7 @@ class Evaluating:
         >>> rng = np.random.default_rng(0)
         >>> X = rng.standard_normal((600, 2))
         >>> y, hospital = (X[:, 0] + rng.logistic(size=600) > 0).astype(int), np.arange(600) % 3
-        >>> model = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X[:300], y[:300], groups=hospital[:300])
+        >>> model = fpdfp.FederatedLogisticRegression("none").fit(X[:300], y[:300], groups=hospital[:300])
         >>> found = model.evaluate(X[300:], y[300:], groups=hospital[300:])
         >>> {name: round(found.overall[name].value, 3) for name in ("auc", "accuracy", "calibration slope")}
         {'auc': 0.695, 'accuracy': 0.68, 'calibration slope': 0.993}

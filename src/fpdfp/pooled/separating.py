@@ -102,7 +102,7 @@ def find_free(problem: Problem, ridge: Array, x: Array, v: Array) -> Array:
 
 
 def find_unseen(problem: Problem, x: Array, v: Array) -> Array:
-    """Return directions that g∘B does not see, one a row; entries of Bx that are at none of their limits are not seen."""
+    """Return directions that g∘B does not see, one a row; of limits it sees those that hold an entry of Bx."""
     penalty, seen = problem.penalty, problem._feasibility
     if not penalty.finite:
         shifted = problem.linop.apply(x) + v
