@@ -23,6 +23,10 @@ UNITS = 1e6
 MOST, LEAST, STEADY = 20, 1e-6, 4
 
 
+#: A limit that is farther away than this, in units of a step, does not count.
+ENDLESS = 1e20
+
+
 class Place(NamedTuple):
     """A point, the objective there, the Newton step from it, and how many before it promised e times more each."""
 
@@ -57,8 +61,16 @@ def find_growing(problem: Problem, x: Array, v: Array, objective: float, tol: fl
         before = problem.hessian(np.zeros_like(x))
         if before is not None and np.diag(hessian).max() < NOTHING * np.diag(before).max():
             grows = np.flatnonzero(directions.any(axis=0)).tolist()
+    if not is_unlimited(problem, x if last is None else last.step.step.reshape(x.shape)):
+        return []
     names = losses.feature_names or [f"x{j}" for j in range(x.shape[-1])]
     return list(dict.fromkeys(names[j % len(names)] for j in grows))
+
+
+def is_unlimited(problem: Problem, direction: Array) -> bool:
+    """Whether limits on Bx, if there are some, let x go along a direction without end."""
+    image = ENDLESS * problem.linop.apply(direction)
+    return problem.penalty.finite or bool(np.allclose(problem.penalty.project(image), image, rtol=1e-3, atol=0.0))
 
 
 def follow(problem: Problem, x: Array, directions: Array, tol: float) -> Place | None:
