@@ -29,7 +29,7 @@ from fpdfp.privacy.fixed_point import from_wide
 
 pytest.importorskip("cryptography")
 NAMES = ("east", "north", "south")
-COLUMNS = {
+COLUMNS: dict[str, dict[str, Any]] = {
     "age": {"type": "number"},
     "stage": {"type": "category", "levels": ["I", "II", "III"]},
     "died": {"type": "truth"},

@@ -17,6 +17,7 @@ from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.multinomial import FederatedMultinomialRegression
 from fpdfp.models.ordinal import FederatedOrdinalRegression
 from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
+from fpdfp.models.protected import MaskedFit, PrivateModel, masked_glm, private_model
 from fpdfp.models.regressor import FederatedLinearRegression
 from fpdfp.models.saving import load_model
 
@@ -42,11 +43,15 @@ __all__ = [
     "Graph",
     "Group",
     "GroupCurves",
+    "MaskedFit",
+    "PrivateModel",
     "Ridge",
     "SparseGroup",
     "TotalVariation",
     "load_model",
     "log_rank_test",
+    "masked_glm",
+    "private_model",
     "read_parameter",
     "survival_curves",
 ]
