@@ -139,9 +139,9 @@ def compare(text: str, approved: Mapping[str, str], table: Any) -> Iterator[str]
     """Yield from which approved variables one differs in few rows."""
     nodes = {name: parse_variable(one) for name, one in {"": text, **approved}.items()}
     values = {name: evaluate(one, table, {}) for name, one in nodes.items() if not isinstance(one, Spline)}
-    own = values.pop("", None)
-    for name, other in values.items() if own is not None else ():
-        rows = int((own != other)[np.isfinite(own) & np.isfinite(other)].sum())
+    for name in sorted(set(values) - {""}) if "" in values else ():
+        both = np.stack([values[""], values[name]])
+        rows = int(((both[0] != both[1]) & np.isfinite(both).all(axis=0)).sum())
         if 0 < rows < NEAR:
             yield f"differs from {name} in {rows} rows, which two models would tell"
 
