@@ -11,7 +11,7 @@ import datetime
 import hashlib
 import importlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -113,6 +113,9 @@ class RequestGuard:
     questions
         What reads questions; by default :mod:`fpdfp.federation.questions`.
     """
+
+    #: The kinds of the policy that each kind of request is of.
+    kinds: Mapping[str, str] = KINDS
 
     def __init__(self, name: str, table: Table, policy: Policy, folder: Path, questions: Any = None) -> None:
         self.name, self.policy, self.folder = name, policy, Path(folder)
@@ -225,8 +228,8 @@ class RequestGuard:
             self.budget.forgive()
         if not policy.is_open(self.clock()):
             raise refuse("hours", f"this site does not answer at this hour; it does on {policy.hours}")
-        if kind not in KINDS or (policy.goes_by("kinds") and KINDS[kind] not in policy.kinds):
-            raise refuse("kinds", f"this site does not answer what is of the kind {KINDS.get(kind, kind)!a}")
+        if kind not in self.kinds or (policy.goes_by("kinds") and self.kinds[kind] not in policy.kinds):
+            raise refuse("kinds", f"this site does not answer what is of the kind {self.kinds.get(kind, kind)!a}")
         if asked.get("each") and not policy.single_sites:
             raise refuse("kinds", "this site does not show its results by themselves")
         if not run:
@@ -396,7 +399,7 @@ class RequestGuard:
     def _release(self, asked: dict[str, Any], kind: str, reply: dict[str, Any]) -> None:
         """Keep a copy of what is about to leave, and wait for a person where the policy says so."""
         policy = self.policy
-        waits = "reply" in reply and (KINDS[kind] in policy.hold or (self._new and "analysis" in policy.hold))
+        waits = "reply" in reply and (self.kinds[kind] in policy.hold or (self._new and "analysis" in policy.hold))
         if not waits and not policy.copies:
             return
         number = asked.get("sequence")
