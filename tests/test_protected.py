@@ -474,7 +474,8 @@ CASES: dict[str, tuple[str, str, dict[str, dict[str, Any]], dict[str, float]]] =
         "admit ~ gre + gpa + C(rank)", "binomial",
         {"admit": {"type": "truth"}, "gre": {"type": "number"}, "gpa": {"type": "number"},
          "rank": {"type": "category", "levels": ["1", "2", "3", "4"]}},
-        {"Intercept": -3.989979, "gre": 0.002264, "gpa": 0.804038, "C(rank)[T.2]": -0.675442, "C(rank)[T.4]": -1.551464},
+        {"Intercept": -3.989979, "gre": 0.002264, "gpa": 0.804038, "C(rank)[T.2]": -0.675442,
+         "C(rank)[T.4]": -1.551464},
     ),
     "poisson": (
         "num_awards ~ C(prog, ref='General') + math", "poisson",
