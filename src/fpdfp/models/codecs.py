@@ -23,6 +23,8 @@ from fpdfp.models.formulas import Plan
 from fpdfp.models.penalty import KINDS as PENALTIES
 from fpdfp.models.penalty import ModelPenalty, NoPenalty
 from fpdfp.models.random_effects import Variances
+from fpdfp.models.result import EventTimes
+from fpdfp.survival import Baseline, Concordance
 
 #: The kinds of labels by NumPy's letters: what each label must be, and the type of their array.
 KINDS: dict[str, tuple[Any, Any]] = {
@@ -132,6 +134,7 @@ NUMBER = Codec(_write_number, _read_number)
 NUMBERS = Codec(lambda value: np.asarray(value, dtype=np.float64).tolist(), _read_numbers)
 INTEGER = Codec(int, lambda value, name: validate(value, int, name))
 TEXT = _typed(str | None)
+TRUTH = _typed(bool)
 LABELS = Codec(_write_labels, _read_labels)
 LABEL = Codec(lambda value: _write_labels([value]), lambda value, name: _read_labels(value, name)[0])
 COUNTS = Codec(lambda value: {str(name): int(one) for name, one in value.items()}, _read_counts)
@@ -215,6 +218,19 @@ SITES = optional(several(record(
     Information, rows=INTEGER, weight=NUMBER, log_likelihood=NUMBER, deviance=NUMBER, pearson=NUMBER, score=NUMBERS,
     hessian=NUMBERS, meat=optional(NUMBERS),
 )))  # fmt: skip
+
+
+#: Baseline hazards and concordance of times of events.
+TIMES = optional(record(
+    EventTimes,
+    baselines=optional(by_name(by_name(record(
+        Baseline, times=NUMBERS, hazard=NUMBERS, variance=NUMBERS, means=MATRIX, events=NUMBERS,
+    )))),
+    concordance=optional(record(
+        Concordance, concordant=NUMBER, discordant=NUMBER, tied=NUMBER, squares=NUMBERS, rows=INTEGER,
+    )),
+    refused=TEXT,
+))  # fmt: skip
 
 
 #: What stands for a parameter that is an object without a form in a file.
