@@ -18,9 +18,16 @@ from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines.result import INNER, SENT, Result
-from fpdfp.engines.run import DivergenceError, Run, StoppedError
+from fpdfp.engines.run import Run
 from fpdfp.engines.stopping import Ending, Stopping
-from fpdfp.errors import AbsentError, ArgumentTypeError, CheckpointError, DivergenceWarning
+from fpdfp.errors import (
+    AbsentError,
+    ArgumentTypeError,
+    CheckpointError,
+    DivergenceError,
+    DivergenceWarning,
+    StoppedError,
+)
 from fpdfp.methods.base import TracksObjective
 from fpdfp.problem import Problem, infinite_start
 
@@ -127,7 +134,7 @@ class Loop:
         #: Whether rounds were done since the last checkpoint.
         self.unsaved = False
         last = run.round >= run.options.rounds
-        with run.asking_ahead(last=last), run.meter.counting("facts" if run.is_fresh else None):
+        with run.participants.asking_ahead(last=last), run.meter.counting("facts" if run.is_fresh else None):
             self.limit = BLOW_UP * self.scale()
             if tol is not None and not isinstance(run.algorithm, TracksObjective):
                 with np.errstate(over="ignore", invalid="ignore"):
@@ -167,7 +174,10 @@ class Loop:
             ended = self.check()  # if the run was stopped just before one
             if run.round < options.rounds and ended is None:
                 # The number of threads is chosen, and kernels are compiled, before the clock starts.
-                with run.choosing_threads(), Bar(options.rounds, run.round, options.progress) as bar:
+                with (
+                    run.participants.choosing_threads(run.rehearse),
+                    Bar(options.rounds, run.round, options.progress) as bar,
+                ):
                     run.rehearse()
                     ended = self.rounds(interrupt, bar)
         return ended
@@ -194,7 +204,7 @@ class Loop:
     def rounds(self, interrupt: Interrupt, bar: Bar) -> Ending | None:
         """Do the rounds; return status and message if they ended early."""
         run, options = self.run, self.options
-        run.listen(lambda: interrupt.requested)
+        run.participants.listen(lambda: interrupt.requested)
         try:
             while run.round < options.rounds:
                 run.advance()
@@ -254,7 +264,7 @@ class Loop:
     def try_to_evaluate(self) -> None:
         """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
         try:
-            with self.run.evaluating(last=self.run.round == self.options.rounds):
+            with self.run.participants.evaluating(last=self.run.round == self.options.rounds):
                 self.evaluate()
         except AbsentError as error:
             log.warning("round %d is not evaluated: %s", self.run.round, error)

@@ -215,11 +215,9 @@ class FederatedModel(BaseEstimator):
         given = getattr(self, "cv", None)
         return given if given is None or isinstance(given, CrossValidation) else CrossValidation(given)
 
-    def _validate(self, X: Any, y: Any = None, **options: Any) -> Any:
-        """Return rows, and outcomes, of a matrix as they are fitted."""
-        if y is None:
-            return validate_data(self, as_rows(X), accept_sparse="csr", dtype=np.float64, **options)
-        return validate_data(self, as_rows(X), as_targets(y), accept_sparse="csr", dtype=np.float64, **options)
+    def _validate(self, X: Any, *y: Any, **options: Any) -> Any:
+        """Return rows, and outcomes where they are given, of a matrix as they are fitted."""
+        return validate_data(self, as_rows(X), *map(as_targets, y), accept_sparse="csr", dtype=np.float64, **options)
 
     def _rows(self, X: Any) -> Any:
         """Return new rows: as they are for a formula, otherwise checked against those that were fitted."""
@@ -296,7 +294,7 @@ class FederatedModel(BaseEstimator):
 
         def note(engine: Any) -> None:
             """Write into the folder of a federation's run from what the fit can be repeated."""
-            if engine.run_folder is None:
+            if getattr(engine, "run_folder", None) is None:  # not that of a federation
                 return
             parameters = {**self.get_params(deep=False), **design.arguments}
             written = {name: codecs.write_parameter(value) for name, value in parameters.items()}

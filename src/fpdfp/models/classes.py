@@ -91,7 +91,7 @@ class ClassModel(ClassifierMixin, FederatedModel):
 
     def _outcome_of(self, plan: Plan | None, classes: Array | None) -> Outcome:
         assert classes is not None
-        return self._arrange(classes.tolist() if plan is None else list(plan.classes))
+        return self._arrange(classes.tolist())
 
     def predict_proba(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
         """Return the classes' probabilities, in the order of ``classes_``; see :meth:`predict`."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp.cohorts.serialization import pack
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, write_answer
 from fpdfp.federation.times import find_baselines, find_concordance

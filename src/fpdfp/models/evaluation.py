@@ -10,7 +10,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
-from fpdfp.engines.parcel import pack
+from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Gaussian
 from fpdfp.families.base import link_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fpdfp.engines.files import write_whole
+from fpdfp._files import write_whole
 from fpdfp.errors import ArgumentError, MessageError, ModelFileError, StorageError
 from fpdfp.models import codecs
 from fpdfp.models.by_feature import Names, find_limits

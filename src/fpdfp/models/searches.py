@@ -14,9 +14,8 @@ import numpy as np
 
 from fpdfp._warn import warn
 from fpdfp.cohorts.local import clients_of
+from fpdfp.cohorts.losses import Overdispersions, Spread
 from fpdfp.engines import Result
-from fpdfp.engines.overdispersions import Overdispersions
-from fpdfp.engines.spread import Spread
 from fpdfp.errors import DataWarning
 from fpdfp.families import Family, NegativeBinomial, Poisson, Quantile
 from fpdfp.methods.base import Method

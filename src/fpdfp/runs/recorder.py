@@ -17,14 +17,13 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._sections import FILES
+from fpdfp.cohorts.record import fingerprint
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.datasets.graph import FeatureGraph
-from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.engines.loop import Observer
 from fpdfp.engines.result import History, Result
 from fpdfp.engines.run import Run
 from fpdfp.engines.solve import solve
-from fpdfp.engines.traffic import Traffic
 from fpdfp.losses import Logistic, Softmax
 from fpdfp.losses.linear import LinearModel
 from fpdfp.methods.base import Method
@@ -32,6 +31,7 @@ from fpdfp.pooled.solver import Minimum
 from fpdfp.problem import Certificate, Problem
 from fpdfp.runs import toml
 from fpdfp.runs.folder import FORMAT, Best, arrow, load, write_arrays, write_file, write_history, write_json
+from fpdfp.traffic import Traffic
 
 #: So many clients are described one by one.
 MOST_CLIENTS = 1000
@@ -156,7 +156,7 @@ class Recorder(Observer):
             **describe_traffic(run.traffic),
             seconds=run.seconds,
             elapsed=self._before,
-            sites=add_visits(self._visited, run.sites()),
+            sites=add_visits(self._visited, run.participants.sites()),
             seed=run.seed,
             reference=self.reference,
             method=run.algorithm.summary,
@@ -221,7 +221,11 @@ class Recorder(Observer):
     def _measure(self, run: Run) -> dict[str, Any]:
         """Return the time of the rounds, the time by the clock (evaluations and waiting too), and each site's part."""
         elapsed = self._before + time.monotonic() - self._began
-        return {"seconds": run.seconds, "elapsed": elapsed, "sites": add_visits(self._visited, run.sites())}
+        return {
+            "seconds": run.seconds,
+            "elapsed": elapsed,
+            "sites": add_visits(self._visited, run.participants.sites()),
+        }
 
     def _write_best(self) -> None:
         if self._best is None or self._best_written:
