@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fpdfp._lazy import attach
 from fpdfp.ct import phantoms
 from fpdfp.ct.calibration import Calibration, calibrate
+from fpdfp.ct.corrections import correct_hardening, remove_rings
 from fpdfp.ct.fdk import fdk
 from fpdfp.ct.files import Volume, load_volume, save_volume
 from fpdfp.ct.geometry import ConeBeam
@@ -16,6 +17,7 @@ from fpdfp.ct.phantoms import Ellipsoids, psnr
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.rectify import rectify
 from fpdfp.ct.scans import air, from_rows, line_integrals
+from fpdfp.ct.slabs import fdk_in_slabs, reconstruct_in_slabs
 
 if TYPE_CHECKING:
     from fpdfp.ct.reconstruction import Reconstruction, reconstruct
@@ -30,14 +32,18 @@ __all__ = [
     "XRayTransform",
     "air",
     "calibrate",
+    "correct_hardening",
     "fdk",
+    "fdk_in_slabs",
     "from_rows",
     "line_integrals",
     "load_volume",
     "phantoms",
     "psnr",
     "reconstruct",
+    "reconstruct_in_slabs",
     "rectify",
+    "remove_rings",
     "save_volume",
 ]
 

@@ -15,7 +15,7 @@ from fpdfp.models.cross_validation import CrossValidation
 from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
-from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup
+from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
 from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model
 
@@ -44,6 +44,7 @@ __all__ = [
     "GroupCurves",
     "Ridge",
     "SparseGroup",
+    "TotalVariation",
     "load_model",
     "log_rank_test",
     "read_parameter",
