@@ -21,7 +21,7 @@ from fpdfp.inference import Information
 from fpdfp.models.cross_validation import CrossValidation
 from fpdfp.models.formulas import Plan
 from fpdfp.models.penalty import KINDS as PENALTIES
-from fpdfp.models.penalty import ModelPenalty, NoPenalty
+from fpdfp.models.penalty import ModelPenalty, NoPenalty, TotalVariation
 from fpdfp.models.random_effects import Variances
 from fpdfp.models.result import EventTimes
 from fpdfp.survival import Baseline, Concordance
@@ -237,7 +237,8 @@ TIMES = optional(record(
 UNKNOWN: Any = object()
 #: The classes of parameters that have one.
 RECORDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (*(kind for kind in PENALTIES.values() if kind is not NoPenalty), RunOptions)
+    kind.__name__: kind
+    for kind in (*(kind for kind in PENALTIES.values() if kind is not NoPenalty), TotalVariation, RunOptions)
 } | {"CrossValidation": CrossValidation}
 
 
