@@ -236,10 +236,10 @@ TIMES = optional(record(
 #: What stands for a parameter that is an object without a form in a file.
 UNKNOWN: Any = object()
 #: The classes of parameters that have one.
-RECORDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (*(kind for kind in PENALTIES.values() if kind is not NoPenalty), TotalVariation, RunOptions)
-} | {"CrossValidation": CrossValidation}
+KNOWN: list[type[Any]] = [
+    *(kind for kind in PENALTIES.values() if kind is not NoPenalty), TotalVariation, RunOptions, CrossValidation,
+]  # fmt: skip
+RECORDS: dict[str, type[Any]] = {kind.__name__: kind for kind in KNOWN}
 
 
 def write_parameter(value: Any) -> Any:
