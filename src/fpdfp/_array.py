@@ -36,7 +36,7 @@ def read_only(array: Array) -> Array:
 
 
 def beside(array: Any, other: Array) -> Any:
-    """Return a number or an array as arithmetic with another array needs it: beside one on the GPU it is there too."""
+    """Return a number or an array as arithmetic with another array needs it: besides one on the GPU it is there too."""
     xp = namespace(other)
     if xp is np:
         return array

@@ -186,7 +186,7 @@ def kept_dtype(dtype: Any) -> Any:
 def own(array: Any, given: Any) -> Any:
     """Return an array that was made of what a user gave, copied where edits of that would change it.
 
-    This is the rule of the whole package. An array of NumPy is used as it is only if nobody can write to it: it is
+    This is the rule of the whole package. An array of NumPy is used as it is only if no one can write to it: it is
     read-only, and so is what it is a view of, unless nothing else refers to that (``numpy.load`` and ``reshape`` return
     views). Of tables, tensors and arrays on the GPU it is not known who writes to them: they are copied.
     """
@@ -196,7 +196,7 @@ def own(array: Any, given: Any) -> Any:
 
 
 def _is_read_only(array: Array, made: Array) -> bool:
-    """Whether nobody can write to an array; ``made`` is an array that was made of it, and may be a view."""
+    """Whether no one can write to an array; ``made`` is an array that was made of it, and may be a view."""
     if array.flags.writeable:
         return False
     view: Any = array
@@ -311,7 +311,7 @@ def labels(name: str, value: Any) -> tuple[Array, Array]:
 
 
 def _is_missing(label: Any) -> bool:
-    """Whether a label is None, NaN, NaT or pandas' NA, which does not even say whether it differs from itself."""
+    """Whether a label is None, NaN, NaT or pandas' NA, which does not even state whether it differs from itself."""
     try:
         return label is None or bool(label != label)
     except TypeError:

@@ -45,7 +45,7 @@ class Document:
 
     @classmethod
     def read(cls, path: Path) -> Document:
-        """Read a file; one that is not there or is not TOML is an error that says so."""
+        """Read a file; one that is not there or is not TOML is an error that states it."""
         try:
             text = path.read_text(encoding="utf-8")
             data = tomllib.loads(text)
@@ -130,7 +130,7 @@ class Table:
         self.document.fail((*self.path, key), f"{'.'.join((*self.path, key))} {message}")
 
     def gives(self, key: str) -> bool:
-        """Whether a key is there that may be left out."""
+        """Whether a key is there that may be excluded."""
         self.known.append(key)
         return key in self.values
 

@@ -38,8 +38,8 @@ from fpdfp.quadratic.newton import as_matrix
 
 #: Up to this size of x, and of B as a dense matrix, what g∘B does not see is found from that matrix.
 DENSE_COLUMNS, DENSE_ENTRIES = 1000, 1 << 22
-#: For larger ones, the most products with B and Bᵀ that a search takes, unless its caller says so. A dual point of the
-#: total variation of 64 × 64 × 16 voxels takes 605 of them.
+#: For larger ones, the most products with B and Bᵀ that a search takes, unless its caller states it. A dual point of
+#: the total variation of 64 × 64 × 16 voxels takes 605 of them.
 PRODUCTS = 2000
 #: Singular values below this part of the largest are taken for 0.
 RANK = 1e-10
@@ -49,7 +49,7 @@ MANY = 12
 CONSTANT = 1e-12
 #: So that nothing is divided by 0.
 TINY = 1e-300
-#: What is left of q + Bᵀv may be so many times the rounding of a sum.
+#: What is left of q + Bᵀv may be this many times the rounding of a sum.
 LEFT = 32
 
 
@@ -380,7 +380,7 @@ class Search:
     def newton(self, hessian: Array, points: Sequence[Array]) -> list[Array]:
         """Return the Newton step along all of x for each dual point, none where the Hessian is not definite and large.
 
-        Where it is not definite, the step leaves out the directions along which it is flat: classes that all move
+        Where it is not definite, the step excludes the directions along which it is flat: classes that all move
         alike, features that are the same.
         """
         slope = self.slope + self.duals.ridge * self.x
@@ -393,7 +393,7 @@ class Search:
     def improve(self, v: Array, steps: int) -> Bound:
         """Minimise the bound over v where every coordinate has a ridge, by accelerated proximal gradient steps.
 
-        It is g*(v) − ⟨Bx, v⟩ + Σ (∇f + Bᵀv)_k²/2R_k, and so many terms that do not depend on v.
+        It is g*(v) − ⟨Bx, v⟩ + Σ (∇f + Bᵀv)_k²/2R_k, and a given number of terms that do not depend on v.
         """
         penalty, linop, ridge = self.model.penalty, self.model.linop, self.duals.ridge
         gradient = self.slope + ridge * self.x
@@ -416,7 +416,7 @@ def _gap(bound: Bound) -> float:
 
 
 def _solve_definite(matrix: Array, right: Array) -> Array | None:
-    """Solve systems with a diagonal of ones, leaving out flat eigenvectors; None if there are some and it is large.
+    """Solve systems with a diagonal of ones, excluding flat eigenvectors; None if there are some and it is large.
 
     A factorisation of a singular matrix may succeed by rounding, with a pivot as small as that.
     """
@@ -445,7 +445,7 @@ class Metered:
     duals
         The dual points.
     asked
-        Is told the shapes of what comes up, and what goes down beside the point and the client's weight.
+        Is told the shapes of what comes up, and what goes down next to the point and the client's weight.
     """
 
     def __init__(self, duals: DualPoints, asked: Callable[[Sequence[Shape], Sequence[Array]], None]) -> None:

@@ -76,7 +76,7 @@ class DivergenceWarning(RuntimeWarning):
 
 
 class AccuracyWarning(RuntimeWarning):
-    """A solver ended before it reached the tolerance that was asked for."""
+    """A solver ended before it reached the tolerance that was requested."""
 
 
 class CheckpointError(RuntimeError):
@@ -122,11 +122,11 @@ class ModelFileError(ValueError):
 
 
 class DataSetError(RuntimeError):
-    """A data set cannot be found, fetched or read: the message says what to do."""
+    """A data set cannot be found, fetched or read: the message describes what to do."""
 
 
 class StorageError(OSError):
-    """A file of a run cannot be written: the message says which, why, and that the old one is intact."""
+    """A file of a run cannot be written: the message names which, why, and that the old one is intact."""
 
 
 class RunFolderError(ValueError):

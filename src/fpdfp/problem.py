@@ -195,7 +195,7 @@ class Certificate(NamedTuple):
     ----------
     objective
         f(x) + g(Bx); where g is infinite at Bx, g is taken at the nearest point of its domain, and
-        ``violation`` says how far away that is.
+        ``violation`` describes how far away that is.
     gap
         A duality gap: F(x) − F* is at most this, up to rounding; with a violation, that of ``objective``. None where no
         bound is known.
@@ -229,13 +229,13 @@ class Meter(Protocol):
         """Return what tells a point from others."""
 
     def asked(self, x: Array, point: bytes, *, gradients: bool = False) -> None:
-        """Take note of a point at which values, or gradients, were asked for."""
+        """Take note of a point at which values, or gradients, were requested."""
 
     def constant(self) -> None:
-        """Take note of a constant that each client was asked for."""
+        """Take note of a constant that each client was requested."""
 
     def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array]) -> None:
-        """Take note of a question about dual points near x: what came up, and what went down beside x and a weight."""
+        """Take note of a question about dual points near x: what came up, and what went down besides x and a weight."""
 
 
 class Problem:
@@ -252,7 +252,7 @@ class Problem:
         None means the identity.
     weights
         ``"uniform"``: w_i = 1/N, a plain mean over clients. ``"samples"``: w_i = n_i/Σn, the pooled loss.
-        Or an array with a positive weight for each client, used as it is.
+        Or an array with a positive weight for each client, used unchanged.
     check
         Whether to test, at a few random points, a penalty, losses or a linear map that are not of this package: prox
         and conjugate against value, gradients against differences of values, the adjoint against the map. What does
@@ -527,8 +527,8 @@ class Problem:
         x, v
             The point, and a dual point, if there is one.
         dual_steps
-            Where every coordinate has a ridge, v is improved by so many accelerated dual steps for x as it is, which
-            need no more of the data; by default 100, fewer where the dual is large.
+            Where every coordinate has a ridge, v is improved by a given number of accelerated dual steps for x
+            unchanged, which need no more of the data; by default 100, fewer where the dual is large.
         thorough
             Whether to look at the Hessian of f, if clients can give it, also where there is a bound without it.
         products
@@ -575,7 +575,7 @@ class Problem:
         return self.penalty.has_conjugate and (self.losses.least_convexity > 0 or self._feasibility.is_quick)
 
     def expected_gap(self, x: Array, v: Array, slope: Array, scale: float) -> float:
-        """Return about what a gap will be, from what is taken for ∇f(x), and with nobody asked.
+        """Return about what a gap will be, from what is taken for ∇f(x), and with no one asked.
 
         By strong convexity, or with v made feasible and scaled; ``scale`` is about the objective.
         """

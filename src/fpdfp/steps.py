@@ -230,7 +230,7 @@ def resolve(
     participation, or clients that differ) it is :class:`Automatic` from 1.5/L', with L' from
     ``noisy_smoothness``.
 
-    With τ > 1 local steps a client that goes on alone needs a step of at most 1/L_i, and the noise of a round
+    With τ > 1 local steps a client that continues alone needs a step of at most 1/L_i, and the noise of a round
     acts on τ steps at once: γ_0 = 1/(L_loc + τ(L' − L)), with ``local_smoothness`` the largest smoothness L_loc of
     what a client minimises, and what is meant to fall with the rounds falls τ times as fast.
     """

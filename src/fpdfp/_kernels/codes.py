@@ -54,7 +54,7 @@ leading_zeros.interpreted = lambda value: 64 - value.bit_length()
 
 @serial
 def bit_length(value: Any) -> Any:
-    """How many bits an integer of at least 0 has: 0 for 0."""
+    """The number of bits that an integer of at least 0 has: 0 for 0."""
     return 64 - leading_zeros(uint64(value))
 
 

@@ -155,7 +155,7 @@ def examine(z: Any, first: Any, last: Any, event: Any, weights: Any, counts: Any
         own = sums[3, k] * math.exp(sums[2, k] - top)
         sets[:, k] = 0.0
         sets[TOP, k], sets[WITHOUT, k], sets[WITH, k] = top, without, own
-        if counts[k] == 0:  # all rows with an event at that time are left out, and perhaps all rows at risk
+        if counts[k] == 0:  # all rows with an event at that time are excluded, and perhaps all rows at risk
             continue
         steps = counts[k] if efron else 1
         share = masses[k] / steps

@@ -2,7 +2,7 @@
 
 Joseph's method: a ray is sampled where it meets the planes of voxels across its main axis, the one along which it
 passes most voxels, by bilinear interpolation on each plane; the sum is weighted with the way from plane to plane. See
-``_kernels.scans.Frames`` for what is known of a view. ``axes`` says which axes may be main ones: 3 for all, 2 for
+``_kernels.scans.Frames`` for what is known of a view. ``axes`` names which axes may be main ones: 3 for all, 2 for
 x and y alone, as in straight scans.
 
 The forward kernel's threads own columns of data, those of the transpose own planes of the volume: nothing is written by
@@ -44,7 +44,7 @@ def crossed(first: Any, step: Any, begin: Any, end: Any, size: Any) -> Any:
 
 @inline
 def neighbours(g: Any, size: Any) -> Any:
-    """Return the two voxels beside g in (−1, size) and how far g is from the first; outside ones have no share.
+    """Return the two voxels besides g in (−1, size) and how far g is from the first; outside ones have no share.
 
     The result is (first, its share, second, its share).
     """

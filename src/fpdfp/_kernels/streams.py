@@ -179,7 +179,7 @@ def plan_counted(size: Any, shift: Any, reach: Any, costs: Any, enough: Any, wor
 def _plan_elias(levels: Any, starts: Any, table: Any, best: Any, work: Any, plan: Any) -> Any:
     """Return the length of the shorter of the dense and the sparse stream, or ``best`` if neither is shorter.
 
-    Counting takes a pass, so it is left out where the counts of the tokens say that it cannot win.
+    Counting takes a pass, so it is excluded where the counts of the tokens say that it cannot win.
     """
     shift = plan[SHIFT]
     counts = work[COUNTS]

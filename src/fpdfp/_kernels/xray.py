@@ -2,7 +2,7 @@
 
 All rays of a detector column share one path seen from above (see ``_kernels.scans.Columns``). Joseph's method
 samples the volume where a ray meets the planes across the path's main axis. On one plane that is, for all rows of the
-column, one line of voxels along z, blended from the two beside the path, at heights that rise evenly from row to row:
+column, one line of voxels along z, blended from the two besides the path, at heights that rise evenly from row to row:
 
     z_b = height + s (b − middle),        s = t · scale.
 

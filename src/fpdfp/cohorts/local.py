@@ -27,7 +27,7 @@ class Clients(Cohort):
         The problem, whose weights count in what is asked.
     """
 
-    #: Answers are added up as they come, about so many numbers at a time.
+    #: Answers are added up as they come, about this many numbers at a time.
     at_once: int
 
     def __init__(self, problem: Problem) -> None:

@@ -14,7 +14,7 @@ A question is a frozen dataclass in the file of the capability that needs it::
 
 A site's guard reads ``reveals`` before anything is computed. ``answer`` receives the data behind an :class:`Offer`,
 which has the operations that the declaration names and no others. In one process the data are the caller's own, and
-``answer`` receives them as they are.
+``answer`` receives them unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PUBLIC = frozenset({
 })  # fmt: skip
 #: The operation that hands over the rows themselves, for questions that no other operation serves.
 ROWS = "rows"
-#: The names of what requests are about, and of what replies say beside answers.
+#: The names of what requests are about, and of what replies say besides answers.
 RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clients", "each", "needs"})
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
@@ -64,7 +64,7 @@ class Reveals(NamedTuple):
         Its fields: points at which losses are evaluated; weights of rows or clients; designs and models, which name
         columns; and all others. Every field is in exactly one of these.
     uses
-        The operations of the data that ``answer`` may call, beside those that are public.
+        The operations of the data that ``answer`` may call, next to those that are public.
     """
 
     of: Literal["losses", "table", "run"]
@@ -106,7 +106,7 @@ class Points(NamedTuple):
     x
         The points, one a row, each with the shape of the losses.
     held, folds
-        The fold of rows that is left out at each point, −1 for none, and how folds are drawn; None for no folds.
+        The fold of rows that is excluded at each point, −1 for none, and how folds are drawn; None for no folds.
     """
 
     x: Array
@@ -121,7 +121,7 @@ class Columns:
     Attributes
     ----------
     fields, arrays
-        The names of fields, and an array for each, where these are sent as they are.
+        The names of fields, and an array for each, where these are sent unchanged.
     frames, bits
         The encoded messages of the clients in each field, and the bits of each message, by field and client.
     """
@@ -194,7 +194,7 @@ class Question(abc.ABC):
         return int(np.prod(shape)) ** 2
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
-        """Return what each field of an answer goes through, and its shape; nothing where fields are sent as they are.
+        """Return what each field of an answer goes through, and its shape; nothing where fields are sent unchanged.
 
         ``shape`` is that of the losses.
         """

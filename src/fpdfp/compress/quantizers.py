@@ -38,7 +38,7 @@ from fpdfp.compress.base import (
 from fpdfp.errors import ArgumentTypeError
 from fpdfp.rng import Draws, check_draws
 
-#: Arrays with at most so many entries in all are compressed in one call, by one thread.
+#: Arrays with at most this many entries in all are compressed in one call, by one thread.
 SMALL = 1 << 16
 #: The default bucket, as in the experiments of the QSGD paper.
 BUCKET = 512
@@ -144,7 +144,7 @@ class _Plan(NamedTuple):
 
 
 class LevelCompressor(Compressor):
-    """What QSGD, NUQSGD, natural compression and signs share: how they round and scale is all that differs."""
+    """The part that QSGD, NUQSGD, natural compression and signs share: how they round and scale is all that differs."""
 
     codec: str
 
@@ -301,7 +301,7 @@ class LevelCompressor(Compressor):
 
 @dataclasses.dataclass(frozen=True)
 class NormCompressor(LevelCompressor):
-    """What QSGD and NUQSGD share: a number of levels of the norm of a block."""
+    """The part that QSGD and NUQSGD share: a number of levels of the norm of a block."""
 
     levels: int
     block: BlockSpec = BUCKET

@@ -18,7 +18,7 @@ from fpdfp.ct.scans import air, from_rows, line_integrals
 
 #: The description of a scan, in its folder.
 NAME = "scan.toml"
-#: Voxels across the volume where none are given: as many as the binned panel has columns, but at most so many.
+#: Voxels across the volume where none are given: as many as the binned panel has columns, but at most this many.
 VOXELS = 128
 
 
@@ -77,7 +77,7 @@ def _geometry(table: Table, views: int, detector: tuple[int, int], factor: int) 
 
 
 def _binned(images: Array, factor: int) -> Array:
-    """Return the means of blocks of pixels; the last columns and rows may be left out."""
+    """Return the means of blocks of pixels; the last columns and rows may be excluded."""
     count, nu, nv = images.shape
     columns, rows = nu // factor, nv // factor
     blocks = images[:, : columns * factor, : rows * factor].reshape(count, columns, factor, rows, factor)
@@ -88,7 +88,7 @@ def _binned(images: Array, factor: int) -> Array:
 def run(
     folder: Path, output: Path, *, tv: str, calibrated: bool, device: str, progress: bool | None = None
 ) -> tuple[Calibration | None, Reconstruction]:
-    """Reconstruct the scan of a folder; write the volume, a report in JSON and a picture beside it."""
+    """Reconstruct the scan of a folder; write the volume, a report in JSON and a picture next to it."""
     weight: Any = "auto"
     if tv != "auto":
         try:

@@ -78,7 +78,7 @@ def filter_projections(data: Array, geometry: ConeBeam, window: Window = "ram-la
     cosines = found.distance / np.sqrt(found.distance**2 + columns[:, None] ** 2 + rows**2)
     weights = _view_weights(geometry, found, columns)
     before, after = _beyond(geometry)
-    # A filtered value is at most so many columns from what it is made of.
+    # A filtered value is at most this many columns from what it is made of.
     size, response = ramp(nu + max(before, after), found.pitch[0] * found.radius / found.distance, window)
     cosines, weights, response = (xp.asarray(array, dtype=data.dtype) for array in (cosines, weights, response))
     numbers = tables(geometry, found)

@@ -243,7 +243,7 @@ class ConeBeam:
 
     @property
     def n_views(self) -> int:
-        """How many views there are."""
+        """The number of views."""
         return len(self.sources)
 
     @property

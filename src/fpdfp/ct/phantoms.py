@@ -385,7 +385,7 @@ def _shadows(inverses: Array, centres: Array, ways: Array) -> _Shadows:
     # part · centre = first + a u + b v: the depths say the part
     normal = np.cross(ways[0], ways[1])
     depths = centres @ normal
-    # A centre beside the source is seen nowhere: any other place serves, at some digits' cost.
+    # A centre besides the source is seen nowhere: any other place serves, at some digits' cost.
     seen = np.abs(depths) > 1e-9 * np.linalg.norm(centres, axis=1) * np.linalg.norm(normal)
     parts = np.divide(ways[2] @ normal, depths, out=np.zeros(len(centres)), where=seen)
     places = (parts[:, None] * centres - ways[2]) @ np.linalg.pinv(ways[:2])
@@ -401,7 +401,7 @@ def _shadows(inverses: Array, centres: Array, ways: Array) -> _Shadows:
 
 def _boxes(seen: _Shadows, middle: Array, detector: tuple[int, int]) -> tuple[Array, Array]:
     """Return the first pixels that the shadows may reach, along u and v, and those after the last ones: ``(n, 2)``."""
-    # An ellipse, unless part of the ellipsoid is beside or behind the source: the whole panel is then looked at.
+    # An ellipse, unless part of the ellipsoid is besides or behind the source: the whole panel is then looked at.
     bounded = np.linalg.eigvalsh(seen.inside[:, :2, :2])[:, -1] < 0
     forms = np.where(bounded[:, None, None], seen.inside, np.diag([-1.0, -1.0, 1.0]))
     duals = np.linalg.inv(forms)

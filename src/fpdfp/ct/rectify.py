@@ -40,8 +40,8 @@ def rectify(projections: Array, geometry: ConeBeam) -> tuple[Array, ConeBeam]:
     """Return the views that upright panels would have seen from the same sources, and their geometry.
 
     The rays are lines through the same sources; values between pixels are those of a cubic spline. Columns and rows
-    that the tilted panels do not see are left out. A scan with upright panels keeps its values; rows from the top are
-    reversed. A scan that would lose more than a fifth of its columns or rows is returned as it is.
+    that the tilted panels do not see are excluded. A scan with upright panels keeps its values; rows from the top are
+    reversed. A scan that would lose more than a fifth of its columns or rows is returned unchanged.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The weight of the total variation: its unit, and its choice by views that are left out."""
+"""The weight of the total variation: its unit, and its choice by views that are excluded."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def load(
     site
         The column of a table with the site of each row.
     drop
-        Columns of a table to leave out.
+        Columns of a table to exclude.
     categories
         How to treat text columns among the features: ``"error"`` raises an error; ``"onehot"`` makes a 0/1 column named
         ``"column=value"`` for every value, in sorted order, up to 10,000 per column. Columns of dates, and those with
@@ -332,7 +332,7 @@ def _load_arrays(stored: Path) -> dict[str, Array | None] | None:
 
 
 def _store_arrays(stored: Path, arrays: dict[str, Array]) -> None:
-    """Write arrays beside their file and rename it, so that no reader sees half a file; do nothing if that fails."""
+    """Write arrays next to their file and rename it, so that no reader sees half a file; do nothing if that fails."""
     part = None
     try:
         stored.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -118,7 +118,7 @@ class Moments:
 
     @property
     def numbers(self) -> int:
-        """How many numbers a client sends: the number of rows, a mean, and the lower triangle of the scatter."""
+        """The count of numbers that a client sends: the number of rows, a mean, the lower triangle of the scatter."""
         d = len(self.mean)
         return 1 + d + (d if self.scatter.ndim == 1 else d * (d + 1) // 2)
 

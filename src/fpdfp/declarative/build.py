@@ -156,7 +156,7 @@ class BuiltRows(Built):
 
 
 class Rows(NamedTuple):
-    """Rows, their labels as they are, who holds them, and the names of columns and classes."""
+    """Rows, their labels unchanged, who holds them, and the names of columns and classes."""
 
     X: Any
     y: Array

@@ -22,7 +22,7 @@ PLAIN = (
     "folder", "setting", "name", "seed", "status", "rounds", "objective", "relative_error", "relative_gap",
     *Traffic().totals, "seconds",
 )  # fmt: skip
-#: Up to so many runs each have a column of their own.
+#: Up to this many runs each have a column of their own.
 FEW = 3
 #: Relative errors of which it is told when each run reached them.
 ERRORS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)

@@ -148,7 +148,7 @@ def mark_interrupted(job: Job) -> None:
 
 
 def line(job: Job) -> dict[str, Any]:
-    """Return what a table says of a run."""
+    """Return what a table says about a run."""
     saved = load(job.folder)
     return {"folder": str(job.folder), "setting": job.changes, **results.summary(saved)}
 
@@ -187,7 +187,7 @@ def group(jobs: Sequence[Job]) -> list[list[Job]]:
 def run_together(jobs: Sequence[Job], progress: bool | None) -> None:
     """Solve the problems of some runs at once, and write the folders of those that were begun.
 
-    Answers are kept until all have ended, so that an interrupted group goes on to the same bits.
+    Answers are kept until all have ended, so that an interrupted group continues to the same bits.
     """
     ordered = sorted(jobs, key=lambda job: -float(job.settings["penalty"].get("weight", 0.0)))
     built = [build(job.settings) for job in ordered]
@@ -302,7 +302,7 @@ def run_file(
     jobs: int | None,
     watch: Callable[[Path], contextlib.AbstractContextManager[None]],
 ) -> Outcome:
-    """Run everything that a file declares: in this process where ``jobs`` is 0, else in so many (None: all cores).
+    """Run everything that a file declares, in this process if ``jobs`` is 0, else in ``jobs`` processes (None: all cores).
 
     What is done already is not done again; without ``resume`` a folder that holds results is refused. The runs are done
     within the context that ``watch`` returns for their folder.
@@ -394,7 +394,7 @@ def _check_all(cases: Sequence[Case], folder: Path) -> list[Job]:
 
 
 def locate(error: Exception, case: Case) -> SettingsError:
-    """Return an error of the library as one about the settings: with the place of what it is about, if it says so."""
+    """Return an error of the library as one about the settings: with the place of what it is about, if it states it."""
     message, argument = str(error), getattr(error, "argument", "")
     key = ABOUT.get(argument) or tuple(argument.split(".") if "." in argument else ())
     file = str(case.settings["data"].get("file", ""))

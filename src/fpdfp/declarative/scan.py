@@ -82,7 +82,7 @@ class Scan(NamedTuple):
 class BuiltScan(Built):
     """A problem on a scan: with the noisy projections, who holds each view, and what tells it apart from others.
 
-    ``there`` is the truth on the device of the projections; ``source`` and ``kind`` say what it is and what its
+    ``there`` is the truth on the device of the projections; ``source`` and ``kind`` describe what it is and what its
     projections are; ``device`` is the name of that device.
     """
 
@@ -110,7 +110,7 @@ class BuiltScan(Built):
         return ct.psnr(x[:, :, self.middle], self.there[:, :, self.middle], peak=1.0)
 
     def reconstruct(self) -> Any:
-        """Minimise with all views in one place; x ≥ 0 is not asked for, and so the minimum is that of the problem."""
+        """Minimise with all views in one place; x ≥ 0 is not requested, and so the minimum is that of the problem."""
         found = minimise(
             self.projections, self.geometry, self.tv / (self.scan.views * self.scan.weight), nonnegative=False,
             iterations=ITERATIONS, tol=ENOUGH, progress=False,

@@ -425,7 +425,7 @@ def parameters(kind: Any) -> dict[str, Parameter]:
 def check_made(table: Table, classes: Mapping[str, type], words: tuple[str, ...]) -> Any:
     """Check a section that names a class, or one of some words; keep all its parameters, and return what was made.
 
-    A word is returned as it is.
+    A word is returned unchanged.
     """
     kind = table.text("kind", words[0] if words else REQUIRED, [*words, *classes])
     if kind in words:

@@ -35,7 +35,7 @@ FORMAT = 5
 
 
 class Checkpoint(NamedTuple):
-    """All that is needed to go on."""
+    """All that is needed to continue."""
 
     round: int
     first_round: int
@@ -51,7 +51,7 @@ class Checkpoint(NamedTuple):
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write atomically: into a temporary file beside it, flushed to disk, then renamed over the old one."""
+    """Write atomically: into a temporary file next to it, flushed to disk, then renamed over the old one."""
     meta = {
         "format": FORMAT,
         "round": checkpoint.round,
@@ -94,7 +94,7 @@ def check_path(path: Path) -> None:
 
 
 def _temporary(path: Path) -> tuple[int, str]:
-    """Make an empty file beside the checkpoint."""
+    """Make an empty file next to the checkpoint."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
@@ -103,7 +103,7 @@ def _temporary(path: Path) -> tuple[int, str]:
 
 
 def load(path: Path) -> Checkpoint:
-    """Read a checkpoint; a missing, cut or foreign file is an error that says so."""
+    """Read a checkpoint; a missing, cut or foreign file is an error that states it."""
     try:
         with files.open_sealed(path) as file, np.load(file, allow_pickle=False) as archive:
             contents = {name: archive[name] for name in archive.files}
@@ -150,7 +150,7 @@ def _under(prefix: str, contents: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def compare(found: Mapping[str, str], wanted: Mapping[str, str], path: Path) -> None:
-    """Refuse a checkpoint of a different run, and say what differs."""
+    """Refuse a checkpoint of a different run, and describe what differs."""
     different = [
         f"{name} was {found.get(name, 'not recorded')} and is now {value}"
         for name, value in wanted.items()

@@ -23,9 +23,9 @@ from fpdfp.errors import AbsentError, MessageError
 log = logging.getLogger("fpdfp.engines")
 #: How often a site is sent what it lacks: the job, and then what goes with it.
 ATTEMPTS = 3
-#: At the end of a run sites are waited for so many deadlines.
+#: At the end of a run sites are waited for this many deadlines.
 LAST = 3.0
-#: Says which replies cannot be used beside the others, and why.
+#: Says which replies cannot be used besides the others, and why.
 Judge = Callable[[Mapping[int, Decoded]], Mapping[int, str]]
 #: Refuses a site's reply by raising an error.
 Check = Callable[[int, Reply], None]
@@ -153,8 +153,8 @@ class Collector:
     ) -> list[Decoded]:
         """Ask the sites of a round, until enough clients have answered; return their replies, decoded.
 
-        ``early`` are replies that came already. ``name`` is that of the round in an error. ``judge`` says which of the
-        replies cannot be used beside the others.
+        ``early`` are replies that came already. ``name`` is that of the round in an error. ``judge`` names which of the
+        replies cannot be used besides the others.
         """
         updates = [request.find(Update) for request in asked.values()]
         count = sum(len(update.digests) for update in updates if update is not None)
@@ -189,7 +189,7 @@ class Collector:
             self._pause()
             again = {site: request for site, request in asked.items() if site not in good}
             self.waste_requests(list(again.values()))
-            # Without them the round cannot go on: a site that is slower than the deadline is given more time, or it
+            # Without them the round cannot continue: a site that is slower than the deadline is given more time, or it
             # would be asked anew for ever.
             wait = None if wait is None else min(2.0 * wait, max(self.deadline or 0.0, self.patience))
             replies = self.exchange(again, session, wait)
@@ -255,11 +255,11 @@ class Collector:
             log.warning("the reply of %s is refused: %s", name, what)
 
     def waste(self, replies: Any) -> None:
-        """Count what came from sites beside what a run without trouble sends."""
+        """Count what came from sites besides what a run without trouble sends."""
         self._waste(replies, ())
 
     def waste_requests(self, asked: Sequence[Request]) -> None:
-        """Count what was sent to sites beside what a run without trouble sends."""
+        """Count what was sent to sites besides what a run without trouble sends."""
         self._waste((), [self.transport.write(request) for request in asked])
 
     def _waste(self, up: Any, down: Any) -> None:

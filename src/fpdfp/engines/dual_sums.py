@@ -55,7 +55,7 @@ class DualSums(Evaluations):
     """Everyone adds up what bounds of gaps need at dual points near many points.
 
     The dual point of a row is θ = s (φ'(z) − φ''(z) Ad), see :class:`fpdfp.losses.base.DualPoints`, with a direction
-    d and a scale s of each point, and with the rows of a fold left out.
+    d and a scale s of each point, and with the rows of a fold excluded.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class DualSums(Evaluations):
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers are sent of each point."""
+        """The number of numbers that are sent of each point."""
         k = len(self.shared)
         return {"curvature": k + k * k, "gradient": 2 + k, "gap": 1}[self.wants]
 

@@ -23,7 +23,7 @@ OUTSIDE, BEYOND = 1e30, 1e20
 #: Bits of the entries of a Hessian, which are correlations, and their step: they are at most 1.
 ENTRY = 14
 UNIT = 1.0 / largest_step(ENTRY)
-#: Bits of the entries of gradients where those of the point are left out, unless a question names another number.
+#: Bits of the entries of gradients where those of the point are excluded, unless a question names another number.
 COARSE = 6
 #: The types of what is sent.
 SENT = {"numbers": "<f8", "slopes": "|u1", "scales": "<f4", "entries": "|u1", "roots": "<f4", "ridge": "<f8",
@@ -45,7 +45,7 @@ class Evaluated(NamedTuple):
     Attributes
     ----------
     numbers
-        At each point the loss of the rows that are used and half the deviance of those that are left out, where none
+        At each point the loss of the rows that are used and half the deviance of those that are excluded, where none
         are what makes the loss of all half a deviance (0 but for partial likelihoods); the weights of each fold.
     slopes, scales
         The gradients in fixed point, first their entries in the places that were sent, and the largest of each.
@@ -64,12 +64,12 @@ class Evaluated(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The means over clients: losses with and without the rows left out, gradients, weights of folds, and Hessians.
+    """The means over clients: losses with and without the rows excluded, gradients, weights of folds, and Hessians.
 
-    ``sizes`` is the largest entry of a client's gradient at each point, in the units that were asked for. ``weights``
+    ``sizes`` is the largest entry of a client's gradient at each point, in the units that were requested. ``weights``
     are those of folds in scores (of events for survival, of rows otherwise), ``left_out`` at each point those of the
     clients that do not count there.
-    ``ridge`` is that of each entry of x, empty where no Hessian was asked for.
+    ``ridge`` is that of each entry of x, empty where no Hessian was requested.
     """
 
     values: Array
@@ -98,13 +98,13 @@ class Evaluations(Question):
     bits, slope_bits
         Of each number of a point, and of a gradient in the places that are sent: up to 32, or 64 for exact ones.
     held
-        The fold that is left out at each point, −1 for none.
+        The fold that is excluded at each point, −1 for none.
     curved
         The points of which the Hessian is wanted, always that of all rows.
     folds
         How folds are drawn, None where all rows are used.
     asked
-        Which entries of gradients are sent beside those in the places of points, as bits; all where it is empty.
+        Which entries of gradients are sent besides those in the places of points, as bits; all where it is empty.
     rest_bits
         The bits of these, if ``slope_bits`` is not less.
     """
@@ -135,7 +135,7 @@ class Evaluations(Question):
     ) -> Self:  # fmt: skip
         """Return the question about points, whose entries in ``places`` are sent; the others must be 0.
 
-        Points that were rounded before to multiples of ``scales`` are sent as they are.
+        Points that were rounded before to multiples of ``scales`` are sent unchanged.
         """
         scaled = points * unit_sizes(units)
         if scales is None:
@@ -209,11 +209,11 @@ class Evaluations(Question):
         return bool(len(self.curved))
 
     def points_at(self, shape: Shape) -> Points:
-        """Return all points, with the folds that are left out."""
+        """Return all points, with the folds that are excluded."""
         return Points(self.points(math.prod(shape)).reshape(-1, *shape), self.held, self.folds)
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         d = math.prod(shape)
         return len(self.held) * d + len(self.curved) * d * d
 
@@ -260,7 +260,7 @@ class Evaluations(Question):
         return np.concatenate(written, axis=1), scales
 
     def read_slopes(self, written: Array, scales: Array, d: int) -> Array:
-        """Return the gradients that were written, NaN where they were not asked for."""
+        """Return the gradients that were written, NaN where they were not requested."""
         slopes = np.full((*scales.shape, d), np.nan)
         groups, lengths = self._groups(self.mask(d)), self._lengths(d)
         for (bits, where), part in zip(groups, np.split(written, lengths[:1], axis=1), strict=True):
@@ -368,7 +368,7 @@ class Evaluations(Question):
 
 
 def check_sent(sent: Any, wanted: dict[str, int]) -> None:
-    """Refuse arrays that do not have so many numbers of each client, or are of another type."""
+    """Refuse arrays that do not have a given number of numbers of each client, or are of another type."""
     for name, length in wanted.items():
         array = getattr(sent, name, None)
         if array is None or array.shape != (len(sent[0]), length):

@@ -1,4 +1,4 @@
-"""What clients send for scores of a cross-validation: sums over the rows that are left out, at many points."""
+"""What clients send for scores of a cross-validation: sums over the rows that are excluded, at many points."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Scored(NamedTuple):
 @question("held_scores")
 @dataclasses.dataclass(frozen=True)
 class HeldScores(Question):
-    """Everyone scores its rows that are left out at each of many points.
+    """Everyone scores its rows that are excluded at each of many points.
 
     Attributes
     ----------
     about
-        The points, and which rows are left out; all rows where none are.
+        The points, and which rows are excluded; all rows where none are.
     score
         The name of the score, or ``"moments"`` of the linear predictor.
     centres, scales
@@ -69,7 +69,7 @@ class HeldScores(Question):
             raise MessageError("centres must be finite, and scales positive")
 
     def points_at(self, shape: Shape) -> Points:
-        """Return the points, with the folds that are left out."""
+        """Return the points, with the folds that are excluded."""
         return self.about.points_at(shape)
 
     def answer(self, local: LocalLosses) -> Scored:

@@ -52,7 +52,7 @@ class Job:
     compressors
         One for each field of a reply.
     downlink
-        What the server's messages go through; None where they come as they are.
+        What the server's messages go through; None where they come unchanged.
     place
         The place of the site.
     norm_bound

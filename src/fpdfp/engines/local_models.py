@@ -70,7 +70,7 @@ class LocalModels(Question):
         return Points(x[None], np.array([-1]))
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         return len(self.features) ** 2
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:

@@ -64,7 +64,7 @@ class LossFacts:
 @question("facts")
 @dataclasses.dataclass(frozen=True)
 class Facts(Question):
-    """What the server must know of the losses before it can choose steps, and what it asks in any case."""
+    """What the server must know of the losses before it can choose steps, and what it asks regardless."""
 
     reveals = reveals(uses="values hessians")
     answers = LossFacts
@@ -181,7 +181,7 @@ def check_factor(factor: LinOp | None, shape: Shape) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class LossesAt:
-    """A row for each client of what was asked for."""
+    """A row for each client of what was requested."""
 
     values: Array | None = None
     gradients: Array | None = None

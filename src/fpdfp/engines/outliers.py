@@ -4,7 +4,7 @@ One absurd reply in a mean is enough to end a run. A reply counts as absent if i
 everything there is to compare it with: the median of the other clients' in the round, the largest of any field that was
 accepted in the run, and what the server knows of the clients' memory. Where there are no others in the round, three
 rounds must have been accepted. Clients may differ for good reasons, by their weights and by the size of their features,
-so it must be that large in three units: as it is, for its client's weight, and for weight and Lipschitz constant.
+so it must be that large in three units: unchanged, for its client's weight, and for weight and Lipschitz constant.
 A run in which nothing is refused has the same bits as without.
 """
 
@@ -19,9 +19,9 @@ from fpdfp._array import to_host
 from fpdfp._typing import Array
 from fpdfp.engines.replies import Decoded
 
-#: So many times what there is to compare it with a reply may be.
+#: This many times what there is to compare it with a reply may be.
 FACTOR = 1e3
-#: A reply is judged by earlier ones alone after so many rounds: at first, differences may be nothing but rounding.
+#: A reply is judged by earlier ones alone after this many rounds: at first, differences may be nothing but rounding.
 ROUNDS = 3
 
 

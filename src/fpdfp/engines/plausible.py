@@ -1,6 +1,6 @@
 """Whether what sites say can be: numbers within bounds, consistent with each other and with those of other sites.
 
-A site may lie about its data, and nobody can see that. But a number that no table has, or that makes the answers of all
+A site may lie about its data, and no one can see that. But a number that no table has, or that makes the answers of all
 other sites vanish, is refused, and the site is named.
 """
 
@@ -18,11 +18,11 @@ from fpdfp.errors import MessageError
 
 #: The most rows: a column of them has 16 GiB.
 ROWS = 1 << 31
-#: The largest number in an answer: a sum over so many rows of squares of numbers of 1e15.
+#: The largest number in an answer: a sum over this many rows of squares of numbers of 1e15.
 NUMBER = 1e40
 #: What is sent for the value of a loss outside its domain.
 OUTSIDE = 1e100
-#: With so many times the rows, or the weight of a row, of the others' median a site would be the answer alone: the
+#: With this many times the rows, or the weight of a row, of the others' median a site would be the answer alone: the
 #: others would change it by less than one part in a million, which is less than any standard error.
 TIMES = 1e6
 #: With such a constant the steps of a run are so much shorter that it does not end; a tiny one makes it diverge.
@@ -63,7 +63,7 @@ def _finite(numbers: Array) -> Array:
 
 
 def compare(names: Sequence[str], numbers: Sequence[float], times: float, words: str) -> None:
-    """Refuse a number that is so many times the median of those of the other sites.
+    """Refuse a number that is a given multiple of the median of those of the other sites.
 
     >>> compare(["north", "east", "south"], [100.0, 5e11, 200.0], 1e6, "{:.0f} rows")
     Traceback (most recent call last):

@@ -113,7 +113,7 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions, *, nam
 def choose(problem: Problem, method: Method | None, options: RunOptions, *, name: str | None = None) -> Choices:
     """Choose what is automatic, and refuse what does not fit together.
 
-    ``"auto"`` compresses where the method is automatic as well; a method that was asked for runs as it is.
+    ``"auto"`` compresses where the method is automatic as well; a method that was asked for runs unchanged.
     """
     compressor, downlink = options.compressor, options.downlink
     automatic = method is None

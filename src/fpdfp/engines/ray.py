@@ -83,7 +83,7 @@ class Ray(RemoteEngine):
     which sends each actor its part, once. Same seed, same participants: the same bits as in one process.
 
     An actor that dies is restarted by Ray, loads its data again, and is sent what its clients remembered; the round in
-    which it died goes on without it, if there are ``min_clients`` others.
+    which it died continues without it, if there are ``min_clients`` others.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ class Ray(RemoteEngine):
         kind = ray.remote(max_restarts=-1, max_task_retries=0, **options)(Worker)
         for clients in np.array_split(np.arange(n_clients), count):
             if part is not None:
-                # Kept here, since an actor that is restarted asks for it again.
+                # Kept here, since an actor that is restarted requests it again.
                 self._sources.append(ray.put(part(clients)))
             self.actors.append(kind.remote(self._load if part is None else [self._sources[-1]], clients, threads))
 

@@ -1,4 +1,4 @@
-"""What clients have answered, in a folder: a run that was interrupted goes on there, and asks nothing twice.
+"""What clients have answered, in a folder: a run that was interrupted continues there, and asks nothing twice.
 
 What the server does with answers is a function of them. So a run begins anew, is given the answers that are there, and
 asks on from where it was: to the bits of a run that was not interrupted, and with its counts.
@@ -34,7 +34,7 @@ from fpdfp.problem import Problem
 FORMAT = 1
 #: Beside an answer: its bits.
 BITS = "bits up"
-#: The file that says what run it is.
+#: The file that describes what run it is.
 ABOUT = "about.json"
 _current: contextvars.ContextVar[Record | None] = contextvars.ContextVar("record", default=None)
 
@@ -65,7 +65,7 @@ class Record:
                 return
             if self.folder.exists() and any(self.folder.iterdir()):
                 raise CheckpointError(f"{self.folder} holds other files: give a folder for this checkpoint alone")
-            #: The name by which sites know a path or a cross-validation: one that goes on is not paid for again.
+            #: The name by which sites know a path or a cross-validation: one that continues is not paid for again.
             self.plan = secrets.token_hex(8)
             text = json.dumps(about | {"plan": self.plan}) + "\n"
             files.write_whole(self.folder / ABOUT, text.encode(), flush=True, private=True)

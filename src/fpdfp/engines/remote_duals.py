@@ -46,7 +46,7 @@ class RemoteDuals:
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
         curvature = CURVATURES.get(self._losses.family)
-        if curvature is None:  # sites say what rounding adds
+        if curvature is None:  # sites describe what rounding adds
             return float(self._ask("gap", {"gap": ()}, direction, scale)["gap"])
         rounding = form_rounding(curvature, self._start["columns"], self._x)
         if direction is None and scale == 1.0:

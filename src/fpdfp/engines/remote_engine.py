@@ -59,7 +59,7 @@ class RemoteEngine(Transport):
     Parameters
     ----------
     deadline
-        Seconds after which a round goes on without those that have not answered; None waits for everyone.
+        Seconds after which a round continues without those that have not answered; None waits for everyone.
     min_clients
         How many clients' replies a round needs at least; with fewer it waits, and asks the others again.
     patience
@@ -78,7 +78,7 @@ class RemoteEngine(Transport):
     run_id
         The name of the run, kept through restarts of the server.
     agreed
-        The coordinates that constants are asked for in.
+        The coordinates that constants are requested in.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class RemoteEngine(Transport):
         return RemoteLosses(self, facts, bounds, features)
 
     def declare(self, problems: int, folds: int) -> None:
-        """Tell sites that so many related problems are about to be solved together: nothing where they do not ask."""
+        """Announce to sites that related problems are about to be solved together, if their policies require it."""
 
     def attach(self, problem: Problem) -> Problem:
         """Return the problem with its losses at the sites."""
@@ -182,7 +182,7 @@ class RemoteEngine(Transport):
         if coming is not None and request.about.features == session.features:
             updates = session.updates(coming)
             asked |= {site: request.replace(update) for site, update in updates.items()}
-            session.coming = None  # asked for once
+            session.coming = None  # requested once
 
             def keep_early(site: int, reply: Reply) -> None:
                 check(site, reply)

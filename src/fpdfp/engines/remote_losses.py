@@ -175,7 +175,7 @@ class RemoteLosses(Losses):
 
 
 def _known(values: Array) -> Array:
-    """Return values as they are, infinite where sites have said that a point is outside the domain of their loss."""
+    """Return values unchanged, infinite where sites have said that a point is outside the domain of their loss."""
     return np.where(values >= OUTSIDE / 2, np.inf, values)
 
 

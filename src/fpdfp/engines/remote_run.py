@@ -130,7 +130,7 @@ class RemoteRun(Run):
 
     @contextlib.contextmanager
     def evaluating(self, *, last: bool) -> Any:
-        """Within this, sites that do not answer are not waited for; a slow engine asks for what comes next as well."""
+        """Within this, sites that do not answer are not waited for; a slow engine requests what comes next as well."""
         with self.collector.hurry(), self.asking_ahead(last=last):
             yield
 
@@ -140,7 +140,7 @@ class RemoteRun(Run):
 
     @contextlib.contextmanager
     def asking_ahead(self, *, last: bool) -> Any:
-        """Within this, a slow engine asks for what comes next as well."""
+        """Within this, a slow engine requests what comes next as well."""
         session = self.engine.session
         if self.engine.slow and not last:
             chosen, message, _, _ = self._sent(self.round)

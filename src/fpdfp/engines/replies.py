@@ -58,7 +58,7 @@ def decode(
     device: str = "cpu",
     norm_bound: float | None = None,
 ) -> Decoded:
-    """Return a site's messages as arrays; raise MessageError for anything that is not what was asked for."""
+    """Return a site's messages as arrays; raise MessageError for anything that is not what was requested."""
     frames, bits = part.frames, part.bits
     if set(frames) != set(shapes) or bits is None or bits.shape != (len(shapes), len(clients)):
         raise MessageError(f"a reply must have the fields {sorted(shapes)} and bits for {len(clients)} clients")
@@ -84,7 +84,7 @@ def decode_update(part: WorkDone, *how: Any) -> Decoded:
 
 
 def decode_once(part: Columns, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]]) -> Decoded:
-    """Return what a site's clients send once; raise MessageError for anything that cannot be what was asked for."""
+    """Return what a site's clients send once; raise MessageError for anything that cannot be what was requested."""
     if messages:
         shapes = {name: shape for name, (_, shape) in messages.items()}
         compressors = {name: compressor for name, (compressor, _) in messages.items()}

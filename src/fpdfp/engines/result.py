@@ -158,7 +158,7 @@ class FeatureSubset(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The outcome of a run; ``print(result)`` says how far it is from optimal.
+    """The outcome of a run; ``print(result)`` describes how far it is from optimal.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ class Result:
         :mod:`fpdfp.engines.traffic`).
     wire
         The bytes that went over the network of the caller during the run, with all that is around messages; None where
-        nobody counts them. What several sites are sent alike goes to the hub once, so this may be less than
+        no one counts them. What several sites are sent alike goes to the hub once, so this may be less than
         ``traffic`` counts.
     total_up, total_down
         Those of all kinds together.

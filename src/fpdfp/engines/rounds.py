@@ -94,7 +94,7 @@ class Message:
         Whether the first difference is one to zeros, which every site knows.
     """
 
-    #: Written as its fields alone, since the type of a question's field says what it is.
+    #: Written as its fields alone, since the type of a question's field describes what it is.
     is_part = True
 
     whole: list[bytes] | None = None

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 #: A plain integer, since arithmetic with an enumeration is slow.
 QUANTIZE = int(Purpose.QUANTIZE)
-#: A round is computed for about so many numbers of replies at a time, if a client sends at least so many: arrays stay
-#: in the processor's caches, and every thread has a batch.
+#: A round is computed for about this many numbers of replies at a time, if a client sends at least this many: arrays
+#: stay in the processor's caches, and every thread has a batch.
 BATCH, LONG = 1 << 20, 1 << 12
 #: Arrays of what clients remember of more bytes than this are kept in a file, where there is a folder for it.
 SPILLED = 1 << 26
-#: The server's copies of what clients elsewhere remember are kept in a file in any case if they have more bytes.
+#: The server's copies of what clients elsewhere remember are kept in a file regardless if they have more bytes.
 SPILLED_COPIES = 1 << 28
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class Run:
         self.first_round = 0
         #: What inner solves have cost the server before that.
         self.spent = Work()
-        #: Whether the run does not go on from a checkpoint: what is asked when it begins is then counted.
+        #: Whether the run does not continue from a checkpoint: what is asked when it begins is then counted.
         self.is_fresh = True
         self._pending: _Round | None = None
         #: Told what rounds take, where threads were chosen.
@@ -311,7 +311,7 @@ class Run:
 
     @functools.cached_property
     def _longest(self) -> int:
-        """How many numbers the longest part of a reply has; 0 where a GPU has all at once."""
+        """The number of numbers that the longest part of a reply has; 0 where a GPU has all at once."""
         if self.problem.losses.xp is not np:
             return 0
         return max(map(math.prod, self.algorithm.reply_shapes().values()))
@@ -410,7 +410,7 @@ class Run:
         return []
 
     def labels(self) -> dict[str, str]:
-        """Return what a checkpoint is to say beside what tells runs apart."""
+        """Return what a checkpoint is to say besides what tells runs apart."""
         return {
             "ended": self.ended,
             "schedule": self.schedule,
@@ -418,7 +418,7 @@ class Run:
         }
 
     def resumed(self, labels: Mapping[str, str]) -> None:
-        """Take note of what a checkpoint says beside what tells runs apart."""
+        """Take note of what a checkpoint says besides what tells runs apart."""
         self.is_fresh = False
         for name in ("ended", "schedule", "known"):
             setattr(self, name, labels.get(name, ""))
@@ -498,7 +498,7 @@ def restore(fresh: Any, saved: Mapping[str, Array]) -> Any:
 
 
 def divide(clients: IntArray, numbers: int) -> list[IntArray]:
-    """Return the clients of a round in batches that are not too much, if each sends so many numbers.
+    """Return the clients of a round in batches that are not too much, if each sends a given number of numbers.
 
     >>> [len(batch) for batch in divide(np.arange(25), 100_000)]
     [10, 10, 5]
@@ -557,7 +557,7 @@ class Total:
 
 
 def work_through(batches: Iterable[IntArray], work: Callable[[IntArray], T], threads: int) -> Iterator[T]:
-    """Return what ``work`` returns for each batch, in their order, with so many threads, kernels using one each."""
+    """Return the results of ``work`` for each batch, in order, with some threads; kernels use one thread each."""
     return map(work, batches) if threads == 1 else _with_threads(batches, work, threads)
 
 
@@ -598,12 +598,12 @@ def allocate_memory(algorithm: Remembering, n_clients: int, folder: Path | None)
 
 
 def memory_size(one: Array, n_clients: int) -> int:
-    """Return the bytes of an array like that of one client for so many."""
+    """Return the bytes of an array like that of one client for that many."""
     return int(one.nbytes) * n_clients
 
 
 def has_large_copies(algorithm: Remembering, n_clients: int) -> bool:
-    """Whether a server's copies of what clients remember are kept in a file in any case."""
+    """Whether a server's copies of what clients remember are kept in a file regardless."""
     return sum(memory_size(array, n_clients) for array in algorithm.init_memory(1)) > SPILLED_COPIES
 
 
@@ -637,7 +637,7 @@ def _empty(shape: Shape, dtype: Any, folder: Path | None) -> Array:
 
 
 def put_back(here: Array, saved: Array) -> Array:
-    """Return saved rows: in the file of an array that is in one, else as they are."""
+    """Return saved rows: in the file of an array that is in one, else unchanged."""
     if not is_spilled(here):
         return saved
     here[:] = saved

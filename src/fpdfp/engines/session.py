@@ -39,7 +39,7 @@ class Ask(NamedTuple):
     message
         What the clients are to compute with: a named tuple of arrays.
     step
-        The difference that leads to it, a frame for each field; None where the message goes out as it is.
+        The difference that leads to it, a frame for each field; None where the message goes out unchanged.
     """
 
     round: int
@@ -188,7 +188,7 @@ class Session:
         return {str(i): {name: getattr(self._memory, name)[i, ...] for name in names} for i in map(int, clients)}
 
     def stamp(self, memory: Any, site: int, clients: IntArray) -> dict[str, Any]:
-        """Return what a request to clients of a site says of their memory, which they may be sent if they disagree."""
+        """Return the stamps of a site's clients for a request; clients that disagree are sent their memory."""
         self._memory = memory
         shared = [getattr(memory, name) for name in self._shared]
         digests = [digest(copy[client] for copy in shared) for client in clients]

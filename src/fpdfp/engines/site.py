@@ -255,7 +255,7 @@ class Site:
     def agree(self, ask: Stamped, own: IntArray, *, forget: bool = True) -> bool:
         """Compare what clients remember with the server's stamps, and take its copies; False where one is lacking.
 
-        What was sent and is not confirmed is forgotten only when a round is asked for: it may have been asked for along
+        What was sent and is not confirmed is forgotten only when a round is requested: it may have been asked for along
         with something else, and be confirmed later.
         """
         agreed = True

@@ -42,11 +42,11 @@ KINDS: dict[str, str] = {
 }
 #: How many answers about points a server keeps.
 KEPT = 5
-#: What each client says of its losses: its size, Lipschitz and convexity constants, and its values at two points.
+#: What each client says about its losses: its size, Lipschitz and convexity constants, and its values at two points.
 FACTS = 5
 
 FLOAT = np.dtype(np.float64)
-#: What is sent as it is.
+#: What is sent unchanged.
 FULL = Full()
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ class Traffic(Mapping[str, Bits]):
 
     @property
     def before_the_end(self) -> Traffic:
-        """The traffic without that of the end: what a run has sent that may go on."""
+        """The traffic without that of the end: what a run has sent that may continue."""
         return self.having("end", NOTHING)
 
     def undone(self, rounds: Bits) -> Traffic:
@@ -170,7 +170,7 @@ class Answers(Generic[T]):
     def lacking(self, point: bytes, *, gradients: bool, together: bool) -> tuple[str, ...]:
         """Return what has to be asked where values, or gradients, are wanted.
 
-        ``together`` asks for gradients along with values that have to be asked for in any case.
+        ``together`` requests gradients along with values that have to be requested regardless.
         """
         if self._knows("gradients" if gradients else "values", point):
             return ()
@@ -200,7 +200,7 @@ class Answers(Generic[T]):
 class Meter:
     """Counts what a run sends.
 
-    A :class:`fpdfp.Problem` says which points the losses were asked about (:meth:`asked`), and that clients were asked
+    A :class:`fpdfp.Problem` names which points the losses were asked about (:meth:`asked`), and that clients were asked
     for a constant (:meth:`constant`) or about dual points (:meth:`asked_near`).
 
     Attributes
@@ -365,7 +365,7 @@ class Downlink:
         self.share = functools.cache(self._share)
 
     def start(self, message: Any, n_clients: int) -> Kept:
-        """Before the first round: the first message goes out as it is, unless it is zero."""
+        """Before the first round: the first message goes out unchanged, unless it is zero."""
         seen = np.full(n_clients, 0 if is_zero(message) else -1, dtype=np.int64)
         return Kept(tuple(array.copy() for array in message), 0, seen)
 

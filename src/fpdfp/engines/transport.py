@@ -35,7 +35,7 @@ class Transport(abc.ABC):
 
     @property
     def carried(self) -> Carried | None:
-        """The bytes that went over the network so far; None where nobody counts them."""
+        """The bytes that went over the network so far; None where no one counts them."""
         return None
 
     @property

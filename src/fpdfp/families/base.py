@@ -293,7 +293,7 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def saturated(self, y: Array, weights: Array) -> float:
-        """Return what :meth:`log_likelihood` needs of the rows beside the deviance: a sum."""
+        """Return what :meth:`log_likelihood` needs of the rows next to the deviance: a sum."""
 
     def log_likelihood(self, deviance: float, saturated: float, weight: float, rows: int) -> float:
         """Return the log-likelihood, as R has it; not a number where there is none.

@@ -125,7 +125,7 @@ def gamma_log_second(z: Any, y: Any, p: Any, q: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Positive(Family):
-    """What families of positive outcomes share."""
+    """The part that families of positive outcomes share."""
 
     has_dispersion = True
 

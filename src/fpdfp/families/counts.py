@@ -56,7 +56,7 @@ class Poisson(Family):
 
     The last is that of relative survival: deaths y of a row of which population tables expect d have the mean
     :math:`d + e^\eta`, an excess with a log link. That is the model of y/d with weight d and offset −log d. Where d
-    is 0, give a number that is small beside the excess.
+    is 0, give a number that is small besides the excess.
 
     >>> import fpdfp
     >>> fpdfp.families.Poisson()

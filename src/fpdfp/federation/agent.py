@@ -1,7 +1,7 @@
 """A site's process: it dials out to the hub, answers what analysts ask with the site's desk, and stays.
 
 It opens no port. Where the connection is lost, or the hub is not there, it tries again, ever more seldom; requests are
-answered in the order in which they come, and those for which nobody waits any longer are left out.
+answered in the order in which they come, and those for which no one waits any longer are excluded.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Agent:
 
 
 def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard, heads: Receiver | None = None) -> bytes:
-    """Return the reply to a request; an error is a reply that says so.
+    """Return the reply to a request; an error is a reply that states it.
 
     ``heads`` are those of earlier requests, which a request may name; none of them by default.
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SiteStatus(NamedTuple):
-    """What the hub says of a site."""
+    """What the hub says about a site."""
 
     name: str
     state: str
@@ -49,7 +49,7 @@ class SiteStatus(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What the hub says of all sites, and which certificates end soon."""
+    """What the hub says about all sites, and which certificates end soon."""
 
     study: str
     software: str
@@ -61,7 +61,7 @@ class Status(NamedTuple):
 
 
 class Federation(TableCohort):
-    """The sites of a study, for whoever may ask them: the coordinator, or an analyst elsewhere.
+    """The sites of a study, for anyone who may ask them: the coordinator, or an analyst elsewhere.
 
     ::
 
@@ -76,7 +76,8 @@ class Federation(TableCohort):
         The names of the sites to ask, in the order in which their sums are added; by default all of the study, sorted,
         as ``groups=`` sorts them in one table.
     deadline
-        Seconds after which a round goes on without the sites that have not answered, if there are ``min_sites`` others.
+        Seconds after which a round continues without the sites that have not answered, if there are ``min_sites``
+        others.
     min_sites
         How many sites a round needs; by default all.
     patience
@@ -86,7 +87,7 @@ class Federation(TableCohort):
         absent that is far larger than all it can be compared with; None for no bound.
     run
         The name of the folder of the next run, under ``runs``; by default the time. Where a run of this name was
-        interrupted, the same fit goes on with it, to the same bits.
+        interrupted, the same fit continues with it, to the same bits.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ class Approvals:
         return {name: one.text for name, one in self.read().items() if one.state == "yes"}
 
     def propose(self, name: Any, text: Any, by: str, table: Any) -> State:
-        """Note a proposal, and return its state; one that was answered under the same name stays as it is."""
+        """Note a proposal, and return its state; one that was answered under the same name stays unchanged."""
         if not isinstance(name, str) or NAME.fullmatch(name) is None or name in table.columns:
             raise MessageError("a variable must have a name of letters, digits and _ that no column has")
         if not isinstance(text, str) or len(text) > LONGEST or not text.isprintable():

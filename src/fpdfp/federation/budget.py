@@ -12,8 +12,8 @@ from fpdfp.federation.policy import Policy, refuse
 
 FILE = "budget.fpdfp"
 FORMAT = 1
-#: An analysis is answered at so many points, and for so many scalings of its columns; each as many again cost another.
-#: A fit takes some 20 points, a path of 100 weights with five folds some 3,000.
+#: An analysis is answered at this many points, and for this many scalings of its columns; each as many again cost
+#: another. A fit takes some 20 points, a path of 100 weights with five folds some 3,000.
 POINTS, MODELS = 5000, 8
 #: Points are written down so many ahead, so that not every request waits for the disk.
 AHEAD = 64
@@ -129,7 +129,7 @@ class Budget:
             )  # fmt: skip
 
     def divide(self, rows: int, key: str, folds: int) -> None:
-        """Note a division of rows into folds; refuse one too many: together they tell as much as so many coefficients.
+        """Note a division of rows into folds; refuse one too many, since together they reveal as much as coefficients.
 
         With as many folds in all as there are rows, sums over folds are single rows.
         """

@@ -200,7 +200,7 @@ def repeat(
     study: StudyFolder,
     run: Annotated[Path, typer.Argument(help="The folder of a run, in the folder runs of the study.")],
 ) -> None:
-    """Fit again what a run folder is about, and say whether the digits are the same, and what differs.
+    """Fit again what a run folder is about, and state whether the digits are the same, and what differs.
 
     Example: fpdfp federation repeat study study/runs/first
     """
@@ -310,7 +310,7 @@ def inspect_reply(
 ) -> None:
     """Show exactly what would leave the site: every number, text and array in a reply, and its bytes.
 
-    Replies are kept in the folder's outbox where the policy says so (copies, or hold with kinds that wait).
+    Replies are kept in the folder's outbox where the policy states it (copies, or hold with kinds that wait).
 
     Example: fpdfp federation inspect north
     """

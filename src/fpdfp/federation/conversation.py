@@ -1,9 +1,9 @@
 """What the requests of a run have in common is sent once: then a short name stands for it.
 
 The head of a request says whom it is for, of which run, model and plan it is, and what its questions are about. A site
-that has answered a request keeps its head by a digest of six bytes, for whoever has sent it; later requests have the
-digest in its place, and their number since then. A site that does not know a digest (any more) says so, and is sent the
-head again. So a round costs a few dozen bytes beside its messages.
+that has answered a request keeps its head by a digest of six bytes, for anyone who has sent it; later requests have the
+digest in its place, and their number since then. A site that does not know a digest (any more) states it, and is sent
+the head again. So a round costs a few dozen bytes besides its messages.
 """
 
 from __future__ import annotations

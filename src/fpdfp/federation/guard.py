@@ -34,18 +34,19 @@ from fpdfp.survival import LogRank, RiskCounts
 FUNCTIONS, POWERS = ("log", "log1p", "log2", "log10", "sqrt"), (2.0, 3.0)
 #: The largest share that one row may have of a combination of columns.
 MOST_LEVERAGE = 0.95
-#: So many columns at most: leverages are computed, and pairs of columns compared.
+#: This many columns at most: leverages are computed, and pairs of columns compared.
 MOST_COLUMNS = 2000
 #: Combinations of columns that are so much shorter than the longest are only rounding.
 ROUNDED = 1e-12
-#: So many rows must share the curvature at a point, a third of the rows where that is less: to separate N evenly spaced
-#: rows at a plane amplifies rounding by about exp(π²N/6), more than double precision has from N = 23 on. Of the rows in
-#: which a feature is not at its most common value one in fifteen must: in honest fits of a9a one in twelve does.
+#: This many rows must share the curvature at a point, a third of the rows where that is less: to separate N evenly
+#: spaced rows at a plane amplifies rounding by about exp(π²N/6), more than double precision has from N = 23 on. Of the
+#: rows in which a feature is not at its most common value one in fifteen must: in honest fits of a9a one in twelve
+#: does.
 EFFECTIVE, IN_A_GROUP = 30.0, 15.0
 TOO_FEW = "this site does not answer at this point: too few of its rows would decide the reply"
 #: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
 SMOOTH = ("brier", "deviance")
-#: To so many digits an area under a ROC curve is told; in so many cells rows are counted at further points.
+#: To so many digits an area under a ROC curve is told; in this many cells rows are counted at further points.
 DIGITS, CELLS, LEAST_CELLS = 4, 24, 4
 #: Link functions whose means are in the domain of their families for all coefficients.
 FULL_DOMAIN = ("logit", "probit", "cloglog", "loglog", "cauchit")
@@ -256,7 +257,7 @@ def check_columns(
         few = np.flatnonzero(shares(dense) < least - 1e-6)
         if few.size:
             raise few_rows(shown[few[0]], "fewer rows have nearly all of its deviations from the middle")
-        # Measurements are left out: nearly every row has a value of its own there.
+        # Measurements are excluded: nearly every row has a value of its own there.
         coded = np.flatnonzero((sizes > 0) & (sizes <= len(dense) / 2))
         some = members[:, coded]
         apart = sizes[coded][:, None] + sizes[coded] - 2.0 * (some.T @ some).toarray()
@@ -544,9 +545,9 @@ class GuardedData(Offer):
     def _at_point(self, name: str, found: Any, x: Array, *given: Any, **options: Any) -> Any:
         losses, watch = self._rule.losses, self._watch
         if name == "values" and watch.policy.goes_by("points") and np.array_equal(x, probe(losses.shape, losses.dtype)):
-            # Data are recognised by their fingerprint: at a point that nobody has looked at nothing is told.
+            # Data are recognised by their fingerprint: at a point that no one has looked at nothing is told.
             x = np.zeros_like(x)
-        everywhere = name == "values" and not np.any(x)  # asked of every model, whoever asks
+        everywhere = name == "values" and not np.any(x)  # asked of every model, anyone who asks
         batch = options.get("batch_size", given[1] if name == "gradients" and len(given) > 1 else None)
         least = min(watch.policy.rows, int(losses.sizes.min()))
         if batch is not None and batch < least and watch.policy.goes_by("rows"):
@@ -587,7 +588,7 @@ class GuardedData(Offer):
         return answer
 
     def check_points(self, points: Array, held: IntArray, labels: IntArray, clients: Any) -> list[int]:
-        """Refuse points, some with a fold left out; if one is refused, nothing is told of any.
+        """Refuse points, some with a fold excluded; if one is refused, nothing is told of any.
 
         Returns the places of those outside the domain.
         """
@@ -616,7 +617,7 @@ NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
 #: Operations at many points, and what may be asked of dual points.
 AT_POINTS = frozenset({"evaluate_many", "duals_at_many"})
 DUALS = frozenset({"gradient", "gap", "rounding", "curvature", "hessian", "sizes", "columns", "ridge"})
-#: Operations that tell products of two columns, and those that are one person's in any case.
+#: Operations that tell products of two columns, and those that are one person's regardless.
 PAIRS = frozenset({"curvatures", "curvature_products", "start_model", "strong_convexity"})
 REFUSED = {"batch_smoothness": "constants for mini-batches: they are those of single rows", "pooled": "pooled rows"}
 #: Those that tell sums or bounds over all rows, or the folds of rows, and need no more looking at.
@@ -745,7 +746,7 @@ def _look(rule: PointRule, x: Array) -> None:
 def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *, few: bool = False) -> Any:
     """Return what may leave: cells are put together until no count is small, and what is still small is withheld.
 
-    With ``few`` there are only so many cells as a curve needs.
+    With ``few`` there are only a given number of cells as a curve needs.
     """
     policy, withheld, sums, hits = rule.policy, list(found.withheld), found.sums, found.hits
     if not policy.goes_by("cells"):

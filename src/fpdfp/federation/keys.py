@@ -307,7 +307,7 @@ def _read_authority(authority: Pair) -> tuple[x509.Certificate, ec.EllipticCurve
 
 
 def names_of_hosts(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    """Return host names and addresses as they stand in a certificate, or say which is none."""
+    """Return host names and addresses as they stand in a certificate, or name which is none."""
     from cryptography import x509
 
     if isinstance(hosts, str) or not hosts:
@@ -444,7 +444,7 @@ class Asker(NamedTuple):
 
 
 class About(NamedTuple):
-    """What an identity or an invitation says of itself."""
+    """What an identity or an invitation says about itself."""
 
     study: str
     role: Role

@@ -127,7 +127,7 @@ class Policy:
 
     @functools.cached_property
     def approved(self) -> frozenset[Any]:
-        """The expressions and splines that models may use as they are."""
+        """The expressions and splines that models may use unchanged."""
         return frozenset(parse_variable(text) for text in self.variables.values())
 
     def allows(self, column: str) -> bool:

@@ -38,7 +38,7 @@ Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "O
 
 @dataclasses.dataclass(frozen=True)
 class ColumnSchema:
-    """What a site says of a column.
+    """What a site says about a column.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class Sums:
 @question("sums")
 @dataclasses.dataclass(frozen=True)
 class SumsQuestion(Question):
-    """How many rows there are for a design, and sums for what is missing; with classes, the rows of each."""
+    """The number of rows that there are for a design, and sums for what is missing; with classes, the rows of each."""
 
     design: Design
     classes: tuple[Level, ...] = ()
@@ -321,7 +321,7 @@ class ModelSpec:
 @question("risk")
 @dataclasses.dataclass(frozen=True)
 class RiskQuestion(Question):
-    """How many rows are at risk, and have events, at which times; in each level of a column, if one is given.
+    """The number of rows that are at risk, and have events, at which times; in each level of a column, if one is given.
 
     Without ``times`` at those at which rows enter and leave; a site may put neighbouring ones together.
     """

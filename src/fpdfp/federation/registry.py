@@ -121,7 +121,7 @@ class Registry:
         return [one.name for one in self.members.values() if one.role == "site" and not one.removed]
 
     def find(self, fingerprint: str) -> Member | None:
-        """Return the member who may connect with a certificate; None for nobody."""
+        """Return the member who may connect with a certificate; None for no one."""
         self.reread()
         return self._allowed.get(fingerprint)
 
@@ -136,7 +136,7 @@ class Registry:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[dict[str, Member]]:
-        """Within this, nobody else changes the registry; what is changed is written at the end."""
+        """Within this, no one else changes the registry; what is changed is written at the end."""
         keys.make_private_folder(self.path.parent)
         with self.path.with_suffix(".lock").open("w") as lock:
             self.path.with_suffix(".lock").chmod(0o600)
@@ -177,7 +177,7 @@ class Registry:
             )
 
     def add_certificate(self, name: str, certificate: bytes) -> None:
-        """Allow a member another certificate, beside those that he has."""
+        """Allow a member another certificate, besides those that he has."""
         with self._changing() as members:
             member = members[name]
             if len(member.certificates) >= CERTIFICATES:

@@ -31,7 +31,7 @@ FORMAT = 1
 def digest_of_data(folder: Path, fingerprint: str) -> str:
     """Return a digest of a site's data that tells others whether it has changed, and nothing else.
 
-    It is salted with a secret of the site, in its folder: nobody can compare it with a table of their own.
+    It is salted with a secret of the site, in its folder: no one can compare it with a table of their own.
     """
     path = folder / SALT
     if not path.exists():
@@ -121,7 +121,7 @@ def repeat(folder: Path | str, federation: Federation, **objects: Any) -> Repeti
 
 
 def read_analysis(folder: Path) -> dict[str, Any]:
-    """Return what a run folder says of its analysis; refuse one that cannot be repeated, by name."""
+    """Return what a run folder says about its analysis; refuse one that cannot be repeated, by name."""
     path = folder / FILE
     if not path.is_file():
         raise ArgumentError("folder", f"must be that of a fit of a formula that has ended, but {path} is not there")

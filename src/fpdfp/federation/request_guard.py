@@ -37,8 +37,8 @@ from fpdfp.losses.base import Losses
 
 #: How many models a site keeps ready, and how many seconds it waits for a person to release a reply.
 MODELS, WAIT = 4, 3600.0
-#: A point at which rows are counted, in the order of their predictions, costs as much as so many others: counts change
-#: where one row changes sides, so that a search by points finds where each is.
+#: A point at which rows are counted, in the order of their predictions, costs as much as this many others: counts
+#: change where one row changes sides, so that a search by points finds where each is.
 COUNTED = 1000
 #: The mark of a site that answers nothing until a person has looked at it, and the folder of copies.
 STOPPED, OUTBOX = "stopped", "outbox"
@@ -386,7 +386,7 @@ class RequestGuard:
             guard.check_products(policy)
 
     def _release(self, asked: dict[str, Any], kind: str, reply: dict[str, Any]) -> None:
-        """Keep a copy of what is about to leave, and wait for a person where the policy says so."""
+        """Keep a copy of what is about to leave, and wait for a person where the policy states it."""
         policy = self.policy
         waits = "reply" in reply and (KINDS[kind] in policy.hold or (self._new and "analysis" in policy.hold))
         if not waits and not policy.copies:

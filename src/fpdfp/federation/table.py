@@ -37,7 +37,7 @@ from fpdfp.losses import Losses
 from fpdfp.scores.site import SiteScores, information_of
 from fpdfp.survival import Concordance, LogRank, RiskCounts, Times, split_periods
 
-#: Texts of at most so many different values have levels.
+#: Texts of at most this many different values have levels.
 MANY = 1000
 
 
@@ -116,7 +116,7 @@ class SiteTable:
         return f"SiteTable({self.rows} rows, {len(self.columns)} columns)"
 
     def column(self, name: str) -> Column:
-        """Return a column, or say which name is near."""
+        """Return a column, or name which name is near."""
         if name not in self.columns:
             raise ArgumentError(
                 f"the column {name!r}",
@@ -342,7 +342,7 @@ def standardize(X: Array, centre: Array, scale: Array) -> Array:
 class ModelRows(NamedTuple):
     """Rows of a site as a model has them: features with the intercept, the response, weights and offset.
 
-    Models of times have these and the strata too, and perhaps clusters; y says whether there is an event.
+    Models of times have these and the strata too, and perhaps clusters; y states whether there is an event.
     """
 
     X: Array
@@ -393,7 +393,7 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
     if spec.family != "Logistic" or len(np.unique(y)) > 1:
         made: Losses = family(X, y, clients=owner, l2=spec.ridge, n_clients=len(parts), feature_names=names, **options)
         return made
-    # A site may have one class alone; losses want to see both, so one more client has them, and is left out again.
+    # A site may have one class alone; losses want to see both, so one more client has them, and is excluded again.
     X, y, owner = np.concatenate([X, X[[0, 0]]]), np.append(y, [0, 1]), np.append(owner, [len(parts)] * 2)
     both = family(X, y, clients=owner, l2=spec.ridge, feature_names=names)
     one: Losses = both.part(np.arange(len(parts)))

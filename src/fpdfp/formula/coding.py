@@ -28,7 +28,7 @@ from fpdfp.formula.tree import (
     columns_of,
 )
 
-#: What is done where a value is missing: the row is left out; the mean over all sites is put there; the same, with a
+#: What is done where a value is missing: the row is excluded; the mean over all sites is put there; the same, with a
 #: column that says where (and a level of its own for categorical columns).
 Imputation = Literal["drop", "mean", "indicator"]
 #: The most columns of a model.
@@ -73,7 +73,7 @@ class Design:
     strata
         The columns whose levels are strata.
     cluster
-        The column that says which rows belong together; None if all are apart.
+        The column that names which rows belong together; None if all are apart.
     """
 
     response: Expression | Survival
@@ -235,9 +235,9 @@ def _levels_of(factor: Categorical, levels: Mapping[str, Sequence[Level]]) -> tu
 def _scoped(
     factors: Mapping[str, Factor], spanned: set[frozenset[tuple[str, bool]]]
 ) -> list[tuple[tuple[str, bool], ...]]:
-    """Return how the factors of a term are coded, (name, whether without its reference), beside what is spanned.
+    """Return how the factors of a term are coded, (name, whether without its reference), besides what is spanned.
 
-    A categorical factor spans the constant and its differences to a reference. What earlier terms span is left out, and
+    A categorical factor spans the constant and its differences to a reference. What earlier terms span is excluded, and
     the rest put together again: (anything):(differences) + (anything) is (anything):(all levels).
     """
     choices = [

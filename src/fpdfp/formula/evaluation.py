@@ -68,7 +68,7 @@ class Rows(Protocol):
 
 
 def evaluate(node: Expression, rows: Rows, means: Mapping[str, float]) -> Array:
-    """Return the values of an expression, NaN where a column has none and ``means`` does not say what to put there."""
+    """Return the values of an expression, NaN where a column has none and ``means`` gives no substitute."""
     with np.errstate(all="ignore"):
         return np.broadcast_to(np.asarray(_evaluate(node, rows, means), dtype=np.float64), (len(rows),))
 

@@ -52,9 +52,9 @@ def parse(text: str) -> Formula:
     ``(a + b)**2``, ``- 1`` or ``+ 0`` for no intercept, and backticks around names that are not Python's. A factor is a
     column, ``C(column, ref=…, levels=[…])``, ``I(…)`` or ``{…}`` of arithmetic, comparisons and functions, one of the
     functions by itself, or a spline ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``. ``offset(…)`` is added to the
-    linear predictor as it is, with no coefficient. A response ``Surv(time, event)`` or ``Surv(start, stop, event)`` is
+    linear predictor unchanged, with no coefficient. A response ``Surv(time, event)`` or ``Surv(start, stop, event)`` is
     the time of an event, and with it ``strata(a, b)`` names columns whose levels have hazards of their own, and
-    ``cluster(subject)`` the column that says which rows belong together.
+    ``cluster(subject)`` the column that names which rows belong together.
 
     >>> formula = parse("died ~ age + C(stage, ref='I') + I(log(dose) > 2)")
     >>> formula.columns

@@ -115,8 +115,8 @@ def _check_sites(found: list[Information], kind: str) -> None:
 
 
 def _jackknife(found: list[Information], total: Information, names: Sequence[str] | None) -> Array:
-    """Return the covariance from leaving out each site."""
-    invert(total.hessian, names)  # if it is the whole that is singular, say so
+    """Return the covariance from excluding each site."""
+    invert(total.hessian, names)  # if it is the whole that is singular, state it
     changes = []
     for number, site in enumerate(found):
         try:

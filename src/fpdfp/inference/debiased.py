@@ -235,7 +235,7 @@ def split_sites(rows: Mapping[str, int], *, share: float = 0.5, seed: int = 0) -
         raise ArgumentError("share", f"must be between 0 and 1, got {share:g}")
     order = np.random.default_rng(_checks.integer("seed", seed, at_least=0)).permutation(len(names))
     ends = np.cumsum([counts[names[j]] for j in order])
-    # Where the part is nearest to what was asked for, with at least one site on each side.
+    # Where the part is nearest to what was requested, with at least one site on each side.
     count = 1 + int(np.argmin(np.abs(ends[:-1] - share * ends[-1])))
     chosen = {names[j] for j in order[:count]}
     return Split([name for name in names if name in chosen], [name for name in names if name not in chosen])

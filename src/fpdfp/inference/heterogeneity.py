@@ -81,7 +81,7 @@ class Heterogeneity:
 
     @classmethod
     def of_tables(cls, name: str, tables: dict[str, Table | None]) -> Heterogeneity:
-        """Return a coefficient of the tables of sites; sites without it are left out.
+        """Return a coefficient of the tables of sites; sites without it are excluded.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class Heterogeneity:
     __repr__ = __str__
 
 
-#: So many coefficients, and sites of each, are in a report: those that differ most.
+#: This many coefficients, and sites of each, are in a report: those that differ most.
 MOST, MOST_SITES = 100, 200
 
 

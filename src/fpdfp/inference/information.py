@@ -42,7 +42,7 @@ class Information:
     meat
         Σ s sᵀ, shape (p, p), for robust errors. None if the site does not tell.
     null_deviance
-        The deviance of the model with the intercept alone. None if it was not asked for.
+        The deviance of the model with the intercept alone. None if it was not requested.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class Information:
     def take(self, columns: Sequence[int]) -> Information:
         """Return the sums of some coefficients, in a given order: also a way to reorder them.
 
-        If some are left out, the sums are those of the model in which the others stay what they are.
+        If some are excluded, the sums are those of the model in which the others stay what they are.
         """
         chosen = np.asarray(columns, dtype=np.int64)
         square = np.ix_(chosen, chosen)

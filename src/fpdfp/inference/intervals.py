@@ -25,7 +25,7 @@ def quantile_of(level: float) -> float:
 
 
 def wilson(share: Any, rows: Any, level: float = 0.95) -> tuple[Array, Array]:
-    """Return Wilson's limits of shares of so many rows each.
+    """Return Wilson's limits of shares of a given number of rows each.
 
     >>> [round(float(limit), 4) for limit in wilson(0.9, 50)]
     [0.7864, 0.9565]

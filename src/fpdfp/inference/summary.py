@@ -1,4 +1,4 @@
-"""What a fitted model says of itself."""
+"""What a fitted model says about itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fpdfp._sections import Section, plain
 from fpdfp.errors import ArgumentError
 from fpdfp.inference.table import Table, format_number, html_table
 
-#: So many coefficients are in a report, the most remarkable ones.
+#: This many coefficients are in a report, the most remarkable ones.
 MOST = 400
 
 
@@ -33,7 +33,7 @@ class Summary(Section):
     coefficients
         By name; for more than two classes a dictionary of these by class.
     sites, rows, left_out
-        The sites, the rows of each that were used, and those left out for missing values.
+        The sites, the rows of each that were used, and those excluded for missing values.
     deviance
         Twice the sum of the negative log-likelihoods less that of a perfect fit, or the sum of squares; without the
         penalty.
@@ -54,7 +54,7 @@ class Summary(Section):
     df_residual, df_null
         Degrees of freedom of the two deviances.
     further_parameters
-        What is estimated beside coefficients and dispersion, as θ of the negative binomial family.
+        What is estimated besides coefficients and dispersion, as θ of the negative binomial family.
     exchanges
         Exchanges after the rounds, by purpose: ``{"information": 1}``.
     more

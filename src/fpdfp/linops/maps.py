@@ -77,7 +77,7 @@ class Diagonal(LinOp):
         return product
 
     def beside(self, x: Array) -> Array:
-        """Return the factors for arithmetic with an array: beside one on the GPU they are there too."""
+        """Return the factors for arithmetic with an array: besides one on the GPU they are there too."""
         return self.factors if namespace(x) is np else self._copies.like(x)
 
     def adjoint(self, v: Array) -> Array:

@@ -34,14 +34,14 @@ class InformationSums(NamedTuple):
     Attributes
     ----------
     numbers
-        The number of rows, the sum of weights, what the log-likelihood needs beside the deviance, the deviance, and
+        The number of rows, the sum of weights, what the log-likelihood needs next to the deviance, the deviance, and
         Pearson's sum Σ w (y − μ)²/V(μ).
     score
         The gradient of the log-likelihood times φ.
     hessian
         The expected information times φ, without a ridge, as its lower triangle.
     meat
-        Σ_j s_j s_jᵀ with the scores s_j of rows, as its lower triangle; empty where it is not asked for.
+        Σ_j s_j s_jᵀ with the scores s_j of rows, as its lower triangle; empty where it is not requested.
     """
 
     numbers: Array
@@ -103,7 +103,7 @@ class Losses(abc.ABC):
     feature_names: tuple[str, ...] | None = None
     #: A lower bound of every f_i without its ridge; −∞ if unknown.
     lower_bound: float = -np.inf
-    #: Whether several threads of Python may ask for gradients at the same time.
+    #: Whether several threads of Python may request gradients at the same time.
     concurrent: bool = False
 
     @property
@@ -153,8 +153,8 @@ class Losses(abc.ABC):
         """Return ∇f_i for each of the given clients, with a leading client axis.
 
         ``x`` has the shape of one point, or a leading client axis. With ``batch_size`` the gradient is that
-        of a uniformly random subset of so many samples, drawn from ``draws`` by the numbers that clients have there; a
-        client with fewer samples uses them all.
+        of a uniformly random subset of a given number of samples, drawn from ``draws`` by the numbers that clients have
+        there; a client with fewer samples uses them all.
         """
 
     def check(self, x: Array, clients: IntArray, *, shared: bool = False, draws: Draws | None = None) -> None:

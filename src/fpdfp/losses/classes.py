@@ -259,8 +259,8 @@ def _covariance(probabilities: Array, change: Array) -> Array:
 class ClassModel(LinearModel):
     """A mean over rows of a loss of the row's class and its linear predictors η_1, …, η_m, which are linear in x.
 
-    x is a vector. A subclass says what the predictors are, collects derivatives in them into derivatives in x, and has
-    the loss of a row.
+    x is a vector. A subclass describes what the predictors are, collects derivatives in them into derivatives in x, and
+    has the loss of a row.
     """
 
     #: That losses are never negative says little of how far a point is from the minimum.
@@ -306,7 +306,7 @@ class ClassModel(LinearModel):
 
     @abc.abstractmethod
     def _length(self, features: int) -> int:
-        """The length of x for so many features."""
+        """The length of x for a given number of features."""
 
     @abc.abstractmethod
     def predictors(self, x: Array, rows: slice = slice(None)) -> Array:
@@ -778,7 +778,7 @@ def _with_ends(z: Array) -> Array:
 
 
 def base_of(link: Link, classes: int) -> Array:
-    """Return the thresholds between so many classes of the same chance.
+    """Return the thresholds between a given number of classes of the same chance.
 
     >>> base_of("logit", 2)
     array([0.])

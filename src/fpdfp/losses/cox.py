@@ -117,7 +117,7 @@ class Risk(NamedTuple):
         return made, order
 
     def keep_rows(self, kept: Array) -> Risk:
-        """Return the risk sets of some of the rows; those that are left out weigh nothing, and have no events."""
+        """Return the risk sets of some of the rows; those that are excluded weigh nothing, and have no events."""
         table = self.table
         weights, event = table.weights * kept, np.where(kept, table.event, -1)
         group = np.repeat(np.arange(len(table.rows) - 1), np.diff(table.rows))

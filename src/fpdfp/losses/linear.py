@@ -284,7 +284,7 @@ class LinearModel(Losses):
 
     @property
     def counted(self) -> Array:
-        """The weight of each row in a mean of losses of rows that were left out."""
+        """The weight of each row in a mean of losses of rows that were excluded."""
         return self.masses
 
     def saturations(self, clients: IntArray) -> Array:
@@ -293,7 +293,7 @@ class LinearModel(Losses):
 
     @functools.cached_property
     def _most_rows(self) -> int:
-        """How many rows the client with most has."""
+        """The number of rows that the client with most has."""
         return int(self.sizes.max())
 
     @functools.cached_property
@@ -410,7 +410,7 @@ class LinearModel(Losses):
         return self._grams(clients, lambda rows: np.full(rows.stop - rows.start, self.curvature), DENSE_MOMENTS)
 
     def _grams(self, clients: IntArray, weights: Callable[[slice], Array], most: int = DENSE_HESSIAN) -> Array | None:
-        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client, for at most so many features."""
+        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client, for at most a given number of features."""
         d = self.n_features
         if d > most:
             return None
@@ -520,7 +520,7 @@ class LinearModel(Losses):
         return shares if self._rows.weights is None else shares * self._rows.weights
 
     def _column_squares(self, weights: Array) -> Array:
-        """Σ_j c_j a_jk² for each feature k, with c_j the weight of row j; kept, since it is asked for again."""
+        """Σ_j c_j a_jk² for each feature k, with c_j the weight of row j; kept, since it is requested again."""
         key = weights.tobytes()
         if self._squares is None or self._squares[0] != key:
             X, scale = self._rows.X, self._row_weights(weights)
@@ -769,7 +769,7 @@ class ManySums(NamedTuple):
     Attributes
     ----------
     values
-        The sum of the losses of the rows that are not left out at a point.
+        The sum of the losses of the rows that are not excluded at a point.
     helds
         What leaving the others out takes off the loss of all rows: the sum of their losses, or for Cox's partial
         likelihood the difference.

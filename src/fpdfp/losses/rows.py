@@ -47,7 +47,7 @@ def collect(
     *,
     width: int | None = None,
 ) -> Rows:
-    """Check the samples and sort them by client, by default in the dtype of X; what is kept, nobody else can change.
+    """Check the samples and sort them by client, by default in the dtype of X; what is kept, no one else can change.
 
     With ``width`` there may be as many numbers in ``shifts`` for each row.
     """
@@ -83,7 +83,7 @@ def collect(
 
 
 def _numbers(name: str, value: Any, count: int, width: int | None = None) -> Array:
-    """Return a number for each row, or so many, as an array of its own."""
+    """Return a number for each row, or that many, as an array of its own."""
     found = _checks.float_array(name, value, dtype=np.float64)
     if found.shape not in ((count,), (count, width)):
         raise ArgumentError(name, f"must be a number for each of the {count} rows, got shape {found.shape}")

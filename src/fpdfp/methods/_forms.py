@@ -173,7 +173,7 @@ class SmoothAlgorithm(PrimalAlgorithm):
     method: SmoothMethod
 
     def slope(self, x: Array) -> Array | float:
-        """Return Bᵀs with s in ∂g(Bx), or 0 where the penalty is left out."""
+        """Return Bᵀs with s in ∂g(Bx), or 0 where the penalty is excluded."""
         if not self.method.uses_subgradients(self.model):
             return 0.0
         return self.model.linop.adjoint(self.model.penalty.subgradient(self.model.linop.apply(x)))

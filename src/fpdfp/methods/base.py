@@ -48,7 +48,7 @@ class Traits:
     reference
         Where it comes from.
     partial_participation
-        Whether a round may go on with some of the clients.
+        Whether a round may continue with some of the clients.
     unequal_sampling
         Whether clients may be drawn with unequal probabilities, and replies weighted accordingly.
     compression
@@ -74,7 +74,7 @@ class Traits:
     strong_convexity
         What strong convexity of f is for: ``"not needed"``, ``"for its rate"``, ``"needed"``.
     restorable
-        Whether a client that lost what it remembered can go on with what the server knows of it: needed by engines
+        Whether a client that lost what it remembered can continue with what the server knows of it: needed by engines
         whose clients are other processes.
     with_inner_solve
         What it minimises with an inner solve of the prox of g∘B, where that is more than ``solves``.
@@ -217,7 +217,7 @@ class Method(abc.ABC):
 
     @property
     def solves(self) -> Solves:
-        """The objectives that this method minimises with its hyper-parameters as they are."""
+        """The objectives that this method minimises with its hyper-parameters unchanged."""
         return self.traits.solves
 
     def check(self, model: Model) -> None:
@@ -276,7 +276,7 @@ class Algorithm(abc.ABC):
         The schedule γ_k.
     """
 
-    #: The fields of a reply whose means are computed in float64 in any case, since clients add them to what they keep.
+    #: The fields of a reply whose means are computed in float64 regardless, since clients add them to what they keep.
     double: ClassVar[tuple[str, ...]] = ()
 
     method: Method
@@ -323,7 +323,7 @@ class Algorithm(abc.ABC):
 
     @property
     def factor(self) -> LinOp | None:
-        """S, where clients send Sᵀ times a gradient; None where they send gradients as they are."""
+        """S, where clients send Sᵀ times a gradient; None where they send gradients unchanged."""
         return None
 
     @property

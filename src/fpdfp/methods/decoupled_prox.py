@@ -59,8 +59,8 @@ class FedDecoupledProx(ProximalMethod):
     P(x̄_k) less ηγτ times the mean of all gradients, and at the solution every ẑ_i,t is x* − tγ∇f(x*), whose prox is x*:
     neither local steps nor differences between clients move it. The paper has no name for the method.
 
-    Where B is not the identity, ``inner`` says how exactly the prox of g∘B is computed, by dual steps that start from
-    the dual point of P(x̄_k), which the server sends (m more numbers down); without it such a problem is refused.
+    Where B is not the identity, ``inner`` describes how exactly the prox of g∘B is computed, by dual steps that start
+    from the dual point of P(x̄_k), which the server sends (m more numbers down); without it such a problem is refused.
 
     What is proved: for f_i smooth, f strongly convex, everyone and γτη below a small constant over L, linear
     convergence to the solution, with mini-batches to a neighbourhood of it (Zhang, Hu and Johansson 2024). ``"auto"``

@@ -58,7 +58,7 @@ class FedDR(ProximalMethod):
     The prox of f_i is computed by accelerated gradient steps from x̄_k, where it is at the solution. Before they take
     part, clients have x_i = y_i = x̂_i = 0, and x̄_0 = x0: with α = 1 a client's first y_i is what the server sent.
 
-    Where B is not the identity, ``inner`` says how exactly the server computes the prox of g∘B; without it such a
+    Where B is not the identity, ``inner`` describes how exactly the server computes the prox of g∘B; without it such a
     problem is refused. The history counts the dual steps.
 
     What is proved: for f_i smooth and η < 1/L small enough, convex or not, and local solves whose errors can be summed,

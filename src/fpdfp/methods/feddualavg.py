@@ -64,9 +64,9 @@ class FedDualAvg(ProximalMethod):
     The server's x_k is a prox, and so as sparse as g makes it: averaging dual models undoes the "curse of primal
     averaging" of :class:`FedMiD`.
 
-    Where B is not the identity, ``inner`` says how exactly the prox of g∘B is computed, by dual steps that start where
-    the last ones ended (the server sends its dual point, m more numbers down); without it such a problem is refused.
-    The history counts the dual steps.
+    Where B is not the identity, ``inner`` describes how exactly the prox of g∘B is computed, by dual steps that start
+    where the last ones ended (the server sends its dual point, m more numbers down); without it such a problem is
+    refused. The history counts the dual steps.
 
     What is proved: for f convex, everyone, a constant step and no compressor, O(1/√(n k τ)) plus terms of higher order
     for a mean of the iterates, with bounded gradients and small client steps or with quadratic losses (Yuan et al.

@@ -69,7 +69,7 @@ class NewtonReply(NamedTuple):
 class NewtonMemory(NamedTuple):
     """What a client keeps: what was added to H_i and q_i since the start, and the point it was last asked about.
 
-    These follow from messages. The start itself, which a client can compute from its data at any time, is kept beside
+    These follow from messages. The start itself, which a client can compute from its data at any time, is kept next to
     them, and whether it was computed.
     """
 

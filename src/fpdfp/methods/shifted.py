@@ -283,7 +283,7 @@ class ShiftedPDFP(PreconditionedMethod):
         return steps.shift_step(constants.typical_omega, constants.omega)
 
     def rounds_to_learn(self, constants: steps.Constants) -> int:
-        """How many rounds the shifts take to be of use: until then progress says nothing."""
+        """The number of rounds that the shifts take to be of use: until then progress says nothing."""
         alpha = self.choose_shift_step(constants)
         if constants.drawn is not None:
             return math.ceil(2.0 * constants.drawn.wait / alpha)
@@ -404,7 +404,7 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
         return self._settle(state, x, v, self.coordinates) if self.model.linop.is_identity else x, v
 
     def _settle(self, state: ShiftedState, x: Array, v: Array, coordinates: Preconditioner) -> Array:
-        """Return x with zeros where v says so: other coordinates leave none.
+        """Return x with zeros where v states it: other coordinates leave none.
 
         Only where that lowers the objective, by the estimated gradient and the smoothness that the step was chosen by:
         v may be far from where it is going, and before the first round it says nothing.

@@ -1,4 +1,4 @@
-"""What federated classification and regression share."""
+"""The part that federated classification and regression share."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class FederatedLinearModel(
             return
         try:
             sums = self._ask_sums(problem, x, "separation", robust=False)
-        except RefusalError:  # a site that tells no second moments takes part in the fit nevertheless
+        except RefusalError:  # a site that tells no second moments takes part in the fit still
             return
         # Coefficients of classes are known up to a constant, so that all classes of a column grow: it alone is named.
         names = self._names_of_x(columns)

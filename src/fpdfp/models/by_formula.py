@@ -31,7 +31,7 @@ class ByFormula:
     #: The formula that was fitted, None for a matrix.
     formula_: str | None
 
-    #: The sites that have refused, with what each has said; empty unless the fit went on without them.
+    #: The sites that have refused, with what each has said; empty unless the fit continued without them.
     excluded_: Mapping[str, str] = types.MappingProxyType({})
 
     def _fit_formula(
@@ -123,7 +123,7 @@ class ByFormula:
     _survives = False
 
     def _codes_intercept(self: Any) -> bool:
-        """Whether categories are coded as beside an intercept."""
+        """Whether categories are coded as besides an intercept."""
         return bool(self.fit_intercept)
 
     def _arrange(self: Any, found: Plan) -> Plan:
@@ -141,7 +141,7 @@ class ByFormula:
         return {}
 
     def _ask_more(self, asking: Asking, spec: ModelSpec) -> None:
-        """Ask sites for what a model has beside its coefficients."""
+        """Ask sites for what a model has besides its coefficients."""
 
     def _classifies(self) -> bool | None:
         """Whether the response has classes; None if it may have two."""
@@ -156,7 +156,7 @@ class ByFormula:
         return ()
 
     def _formula_groups(self: Any, given: Any) -> Any:
-        """Return the group of each feature: that of its term, or what a penalty says of features and terms."""
+        """Return the group of each feature: that of its term, or what a penalty says about features and terms."""
         design = self.plan_.design
         if given is None:
             return design.term_of_each

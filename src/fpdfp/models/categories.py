@@ -1,4 +1,4 @@
-"""What models of several classes with standard errors share."""
+"""The part that models of several classes with standard errors share."""
 
 from __future__ import annotations
 

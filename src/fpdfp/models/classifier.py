@@ -162,7 +162,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         X, y
             Rows and classes; or a table or a federation, and a formula such as ``"died ~ age + C(stage)"``.
         groups
-            The site of each row, or the name of the column that says so.
+            The site of each row, or the name of the column that states it.
         sample_weight
             The weight of each row; their mean is made 1, so that the weight of the penalty means the same.
         offset
@@ -171,12 +171,12 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
             With a formula, for two classes: the column that weighs rows, or an expression of columns. The formula has
             ``offset(…)``.
         missing
-            With a formula: ``"drop"`` leaves out rows with missing values, ``"mean"`` puts in the mean over all sites
-            (and leaves out rows whose response or category is missing), ``"indicator"`` also adds a column that says
+            With a formula: ``"drop"`` excludes rows with missing values, ``"mean"`` puts in the mean over all sites
+            (and excludes rows whose response or category is missing), ``"indicator"`` also adds a column that says
             where, and a level for categories.
         levels
             With a formula: ``"shared"`` refuses a level that only one of several sites has, ``"any"`` accepts it, and
-            lists by column say which levels there are, in order.
+            lists by column name which levels there are, in order.
         on_refusal
             With a federation: ``"stop"`` raises an error with what all sites that refuse say; ``"exclude"`` fits
             the model without these sites, which ``excluded_`` and the summary name.

@@ -228,7 +228,7 @@ RECORDS: dict[str, type[Any]] = {
 def write_parameter(value: Any) -> Any:
     """Return a parameter of a model as JSON has it, UNKNOWN for one that has no such form.
 
-    Numbers, texts, truth values, lists and dictionaries of these are as they are; penalties, options of runs and
+    Numbers, texts, truth values, lists and dictionaries of these are unchanged; penalties, options of runs and
     cross-validations by the fields that differ from the default, families by their parameters.
     """
     value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value

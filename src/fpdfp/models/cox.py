@@ -37,7 +37,7 @@ from fpdfp.survival.counts import check_grid
 
 
 class PartialLikelihood:
-    """What a summary says of the likelihood of Cox."""
+    """What a summary says about the likelihood of Cox."""
 
     name, link, has_dispersion, is_likelihood = "Cox", "log", False, True
 
@@ -84,7 +84,7 @@ class FederatedCoxRegression(FederatedLinearModel):
     coefficients_
         The same by name.
     deviance_, null_deviance_
-        Minus twice the partial log-likelihood, and that of no features; None where it was not asked for.
+        Minus twice the partial log-likelihood, and that of no features; None where it was not requested.
     score_statistic_
         The statistic of the score test that all coefficients are 0, the log-rank test for groups; None likewise.
     events_
@@ -95,7 +95,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         The concordance of risks and times within sites and strata (:class:`fpdfp.survival.Concordance`); None if a site
         refuses.
     sites_, rows_, left_out_, n_iter_, bits_up_, bits_down_, history_, result_
-        The sites, rows used and left out at each, rounds, all bits sent, and the run.
+        The sites, rows used and excluded at each, rounds, all bits sent, and the run.
 
     Examples
     --------
@@ -187,7 +187,7 @@ class FederatedCoxRegression(FederatedLinearModel):
             in scikit-survival, or times alone if all are events. Or a table or a federation, and a formula such as
             ``"Surv(time, died) ~ age + C(stage) + strata(sex)"`` or ``"Surv(start, stop, died == 'yes') ~ dose"``.
         groups
-            The site of each row, or the name of the column that says so.
+            The site of each row, or the name of the column that states it.
         strata
             The stratum of each row, within its site.
         clusters
@@ -247,7 +247,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         return self
 
     def _baseline_times(self) -> Array | None:
-        """Return the times at which baselines are asked for, None for all."""
+        """Return the times at which baselines are requested, None for all."""
         if isinstance(self.baseline, bool | np.bool_):
             return None
         return check_grid(self.baseline)

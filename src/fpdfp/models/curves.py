@@ -99,7 +99,7 @@ def survival_curves(
     formula
         ``"Surv(time, event) ~ 1"``, or ``"Surv(time, event) ~ arm"`` for a curve of each level of a column.
     groups
-        The site of each row of a table, or the name of the column that says so.
+        The site of each row of a table, or the name of the column that states it.
     times
         The times at which sites count: times between two of them are rounded up to the later one. By default all times
         at which rows enter and leave.

@@ -128,7 +128,7 @@ class RowsSites(Sites):
 
 
 class Evaluating:
-    """The part of an estimator that says how good its predictions are."""
+    """The part of an estimator that describes how good its predictions are."""
 
     def evaluate(
         self: Any, X: Any, y: Any = None, groups: Any = None, *, sample_weight: Any = None, offset: Any = None,
@@ -146,7 +146,7 @@ class Evaluating:
         y
             The outcomes, as in ``fit``; None for a formula.
         groups
-            The site of each row, or the name of the column that says so; None for a federation.
+            The site of each row, or the name of the column that states it; None for a federation.
         sample_weight, offset, strata
             Of rows, without a formula: a formula has its own weights, offset and strata. Weights of classes do not
             count.

@@ -76,11 +76,11 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         Of ``family="negative binomial"``: θ as R's ``glm.nb`` estimates it, with Poisson's family in place of an
         infinite one; coefficients and θ are found in turn, and all exchanges are counted.
     deviance_, null_deviance_
-        The deviance, and that of the intercept alone; None where it was not asked for.
+        The deviance, and that of the intercept alone; None where it was not requested.
     site_variance_
         The variance of random site effects.
     sites_, rows_, left_out_
-        The sites, the rows of each that were used, and those left out.
+        The sites, the rows of each that were used, and those excluded.
     n_iter_, bits_up_, bits_down_, history_, result_
         Rounds, all bits sent, and the run.
 
@@ -152,7 +152,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             Rows and outcomes; or a table or a federation, and a formula such as
             ``"visits ~ age + C(stage) + offset(log(months))"``.
         groups
-            The site of each row, or the name of the column that says so.
+            The site of each row, or the name of the column that states it.
         sample_weight
             The weight of each row; for the binomial family with shares as outcomes, the trials.
         offset

@@ -58,7 +58,7 @@ class Inferring:
     ----------
     information_
         The sums of each site at the coefficients, in the order of ``sites_`` (:class:`fpdfp.inference.Information`);
-        None where they were not asked for.
+        None where they were not requested.
     """
 
     information_: list[Information] | None
@@ -281,7 +281,7 @@ class Inferring:
 
     @property
     def _further_parameters(self) -> int:
-        """How many parameters are estimated beside coefficients and a dispersion."""
+        """The number of parameters that are estimated besides coefficients and a dispersion."""
         return 0
 
     def _more(self) -> dict[str, Any]:
@@ -358,7 +358,7 @@ class Inferring:
         Parameters
         ----------
         unpenalised
-            Names of coefficients that have no penalty, beside intercepts.
+            Names of coefficients that have no penalty, besides intercepts.
         node_alpha, errors, level, exponentiate
             As there.
         """

@@ -19,7 +19,7 @@ from fpdfp.scores.learning import LearningCurve
 
 
 class Learning:
-    """The part of an estimator that says how good it was along its fit."""
+    """The part of an estimator that describes how good it was along its fit."""
 
     def learning_curve(
         self: Any, X: Any, y: Any = None, groups: Any = None, *, sample_weight: Any = None, offset: Any = None,

@@ -113,5 +113,5 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
         return Gaussian() if self._by_glm else None
 
     def predict(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the prediction for each row; ``offset`` is added, beside that of the formula."""
+        """Return the prediction for each row; ``offset`` is added, besides that of the formula."""
         return self._shifted(self._scores(X)[:, 0], X, offset)

@@ -24,7 +24,7 @@ LARGEST = 1 << 28
 class Saving:
     """The part of an estimator that is written to files."""
 
-    #: What is kept of a fitted model, and how it is written; what is absent is left out.
+    #: What is kept of a fitted model, and how it is written; what is absent is excluded.
     _kept: ClassVar[dict[str, Codec]] = {
         "coef_": codecs.NUMBERS, "intercept_": codecs.NUMBER_OR_NUMBERS, "classes_": codecs.LABELS,
         "sites_": codecs.LABELS, "rows_": codecs.COUNTS, "left_out_": codecs.COUNTS, "n_iter_": codecs.INTEGER,

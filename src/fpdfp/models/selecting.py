@@ -230,7 +230,7 @@ class Selecting:
             with open_record(checkpoint, batch.problem):
                 weights, _ = one._find_alphas(batch, design.build_model, alphas, ratio, rounds)
                 models = [design.model_of(float(alpha)) for alpha in weights]
-                # whatever leaves out a half is fitted to the other
+                # whatever excludes a half is fitted to the other
                 tasks = [Task(model, fold) for fold in range(-1, 2 * pairs) for model in models]
                 run(batch, tasks, tol, rounds, progress)
             found = collect(batch, tasks)

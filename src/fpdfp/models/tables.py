@@ -32,7 +32,7 @@ def targets(y: Any) -> Any:
 
 
 def _array(name: str, value: Any) -> Any:
-    """Return an array for a tensor that scikit-learn does not take, or should not; anything else as it is."""
+    """Return an array for a tensor that scikit-learn does not take, or should not; anything else unchanged."""
     plain = hasattr(value, "__array__") and not getattr(value, "requires_grad", False) and not _checks.is_on_gpu(value)
     tensor = hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
     return _checks.host_array(name, value) if tensor and not plain else value

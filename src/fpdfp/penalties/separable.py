@@ -57,7 +57,7 @@ class L1(Penalty):
         return float((beside(self.weight, y) * abs(y)).sum())
 
     def prox(self, y: Array, t: Any) -> Array:
-        # A difference, so that zeros have no sign: messages leave out zeros.
+        # A difference, so that zeros have no sign: messages exclude zeros.
         reach = t * beside(self.weight, y)
         shrunk: Array = y - clip(y, -reach, reach)
         return shrunk.astype(y.dtype, copy=False)

@@ -53,11 +53,12 @@ LARGEST = 1e24
 ROUNDING = 1e-14
 #: Shortenings of a step.
 HALVINGS = 30
-#: From LARGE times as many rows on, so many rows, or so many for each coordinate at least, give a start: they determine
-#: the solution up to about this part of the objective. Of many more rows, MORE times as many give the next start.
+#: From LARGE times as many rows on, so many rows, or this many for each coordinate at least, give a start: they
+#: determine the solution up to about this part of the objective. Of many more rows, MORE times as many give the next
+#: start.
 LARGE, START_ROWS, START_OVER, START_TOL, MORE = 8, 10_000, 50, 1e-3, 10
-#: A Hessian takes as long as to multiply all rows forth and back once for so many features, or, where rows are sparse,
-#: for so many entries of a row.
+#: A Hessian takes as long as to multiply all rows forth and back once for this many features, or, where rows are
+#: sparse, for this many entries of a row.
 DENSE_STEP, SPARSE_STEP = 25, 6
 #: Fewer steps than this lead nowhere.
 FEW_STEPS = 10
@@ -139,7 +140,7 @@ class Columns:
         return product if self.columns is None else product[self.columns]
 
     def gram(self, weights: Array, stride: int, *, single: bool = False) -> Array:
-        """Return Σ_j w_j a_j a_jᵀ over every so many-th row, as large as that over all rows would be.
+        """Return Σ_j w_j a_j a_jᵀ over every that many-th row, as large as that over all rows would be.
 
         With ``single`` dense rows are multiplied in float32, in about half the time.
         """
@@ -212,7 +213,7 @@ def has_rows(losses: Losses) -> bool:
 
 
 class Fit:
-    """f, and F = f + g∘B; with a stride, for every so many-th row."""
+    """f, and F = f + g∘B; with a stride, for every that many-th row."""
 
     def __init__(self, problem: Problem, stride: int = 1) -> None:
         assert isinstance(problem.losses, SingleForm | GLM)

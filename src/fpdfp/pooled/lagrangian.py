@@ -33,13 +33,13 @@ from fpdfp.quadratic.newton import (
 MAX_OUTER = 60
 #: Outer steps without halving the error after which rounding is taken to be the limit.
 PATIENCE = 12
-#: The smallest accuracy asked for, relative to gradients.
+#: The smallest accuracy requested, relative to gradients.
 ROUNDING = 1e-15
 #: A residual that no gap goes with must be at least as small as this, relative to the gradient at 0.
 RESIDUAL = 1e-6
 #: From this ratio of sizes on the units are changed, for which the data are copied.
 APART = 100.0
-#: An entry of Bx may be outside of its limits by so many units of the last place of the terms it is the sum of.
+#: An entry of Bx may be outside of its limits by this many units of the last place of the terms it is the sum of.
 UNITS = 64.0
 #: Changes of x by conjugate gradients are exact up to this part.
 EXACT = 1e-14

@@ -26,7 +26,7 @@ from fpdfp.problem import Problem
 from fpdfp.quadratic.blocks import BlockDescent, Blocks, blocks_of
 from fpdfp.quadratic.columns import ColumnDescent
 
-#: Up to so many coordinates all are worked on, unless the data are dense and at most the share NARROW of the blocks
+#: Up to this many coordinates all are worked on, unless the data are dense and at most the share NARROW of the blocks
 #: matters. Else at first FEW blocks, and never more coordinates than MOST.
 ALL, NARROW, FEW, MOST = 160, 0.5, 64, 3000
 #: A working set is kept while no more than this part of the error is outside of it.
@@ -34,10 +34,11 @@ OUTSIDE = 0.1
 #: A model is minimised up to this part of the goal.
 NEAR = 0.003
 #: Without a Hessian a sweep takes as long as to read the entries of its columns, with one as long as to read the
-#: Hessian. So many sweeps take as long as to make the Hessian, and to solve systems with it.
+#: Hessian. This many sweeps take as long as to make the Hessian, and to solve systems with it.
 SWEEPS = 50
-#: Without a Hessian one of so many of the blocks that violate their condition is worked on at least. On logistic losses
-#: of 1,500 × 6,000 and 5,000 × 20,000 with 15 entries a row all of them, or one of 4 or 8, take up to 1.4 times longer.
+#: Without a Hessian one of this many of the blocks that violate their condition is worked on at least. On logistic
+#: losses of 1,500 × 6,000 and 5,000 × 20,000 with 15 entries a row all of them, or one of 4 or 8, take up to 1.4 times
+#: longer.
 THIN = 2
 #: Without a Hessian a model is minimised up to this part of the error as well: the next one costs nothing.
 PART = 0.1
@@ -196,11 +197,11 @@ class WorkingSets:
 
     @functools.cached_property
     def entries(self) -> IntArray:
-        """How many entries each column of sparse rows has."""
+        """The number of entries that each column of sparse rows has."""
         return np.bincount(self.fit.data.X.indices, minlength=self.fit.data.count)
 
     def descend(self, point: Point, gradient: Array, goal: float, error: float) -> Point:
-        """Take steps on the working set until its part of the error is small, beside the goal or that of all blocks."""
+        """Take steps on the working set until its error is small relative to the goal or to the error of all blocks."""
         fit, working = self.fit, self.set
         assert working is not None
         blocks, coordinates = working.blocks, working.blocks.coordinates

@@ -16,7 +16,7 @@ from fpdfp.precondition.quantized import FEW, QuantizedMoments
 from fpdfp.problem import Model
 from fpdfp.steps import Constants
 
-#: What a user may ask for: coordinates, how to find them, the name of a way, or none.
+#: What a user may request: coordinates, how to find them, the name of a way, or none.
 Wanted = Preconditioner | QuantizedMoments | exchange.Kind | None
 #: Up to this many features all second moments are sent in float32 where rounds are all that counts, 2 MB from each.
 MOMENTS = 1000
@@ -83,7 +83,7 @@ def choose(clients: Clients) -> Agreement:
 
 
 def automatic(losses: Losses, most: int = MOMENTS) -> exchange.Kind | None:
-    """Return the kind of preconditioner that losses allow, second moments for at most so many features."""
+    """Return the kind of preconditioner that losses allow, second moments for at most a given number of features."""
     if losses.form in ("linear", "quadratic"):
         return "moments" if losses.shape[-1] <= most else "diagonal"
     return "fourier" if losses.form == "convolution" else None

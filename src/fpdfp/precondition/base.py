@@ -58,7 +58,7 @@ class Announced:
 
     @classmethod
     def plain(cls, numbers: Array) -> Self:
-        """Return numbers as they are."""
+        """Return numbers unchanged."""
         return cls.rounded(Full(), numbers)
 
     @classmethod
@@ -160,5 +160,5 @@ def full(triangle: Array) -> Array:
 
 
 def side(triangle: Array) -> int:
-    """How many rows the matrix of a lower triangle has."""
+    """The number of rows that the matrix of a lower triangle has."""
     return (math.isqrt(8 * len(triangle) + 1) - 1) // 2

@@ -12,8 +12,8 @@ perfectly conditioned; ν is the error that the levels leave, relative to the la
 a9a and covtype: they tell 10 rounds from 40, not 10 from 12.
 
 Once some clients have sent their moments the server knows more. Half of them make the preconditioner, the other half
-say what it is worth: accelerated gradient steps on the quadratic of the other half's moments and of the gradients are
-counted until ε, with it and without (:func:`simulated`), and √(N/n) k^1.4 is added to both. (What all clients have
+describe what it is worth: accelerated gradient steps on the quadratic of the other half's moments and of the gradients
+are counted until ε, with it and without (:func:`simulated`), and √(N/n) k^1.4 is added to both. (What all clients have
 sent is judged by itself.) Many features are asked for parts of their moments (:mod:`fpdfp.precondition.partial`).
 
 Where a :class:`Network` is given, rounds and bits become seconds: clients send and receive at the same time, each over
@@ -37,10 +37,10 @@ from fpdfp.errors import ArgumentError
 #: What a user would rather save: rounds, bits, the product of the two, or time on the network as it was measured.
 Word = Literal["balanced", "rounds", "bits", "time"]
 PREFERENCES: tuple[Word, ...] = get_args(Word)
-#: The numbers of levels, and of clients beside all, that are considered.
+#: The numbers of levels, and of clients besides all, that are considered.
 LEVELS = (15, 31, 63, 127, 255, 511)
 CLIENTS = (3, 5, 10, 20, 50, 100, 200, 500, 1000)
-#: A bit up counts as so many down: most networks send that much slower than they receive.
+#: A bit up counts as this many down: most networks send that much slower than they receive.
 UPLINK = 4.0
 #: Simulated rounds end here.
 MOST = 2000
@@ -141,7 +141,7 @@ class Circumstances(NamedTuple):
     def price(
         self, rounds: float, once_up: float = 0.0, once_down: float = 0.0, senders: int = 0, exchanges: int = 0
     ) -> Price:
-        """What so many rounds cost, with what is sent once, by so many clients in so many exchanges."""
+        """The cost of rounds and of what is sent once, for given numbers of clients and exchanges."""
         seconds = 0.0
         if isinstance(self.prefer, Network):
             n, network = self.clients_per_round, self.prefer
@@ -184,14 +184,14 @@ def noise(d: int, clients: int, levels: int) -> float:
 
 
 def once(given: Circumstances, d: int, levels: int, clients: int) -> tuple[float, float]:
-    """The bits of second moments of so many levels and clients, up and down, as far as sizes tell."""
+    """The bits of second moments of a given number of levels and clients, up and down, as far as sizes tell."""
     numbers = d * (d + 1) / 2
     up = clients * numbers * 0.45 * math.log2(levels)
     return up, given.n_clients * numbers * max(0.5, 0.45 * math.log2(levels * math.sqrt(clients)) - 1.0)
 
 
 def of_moments(given: Circumstances, d: int, levels: int, clients: int) -> Price:
-    """What a run costs with second moments of so many levels and clients, as far as sizes tell."""
+    """What a run costs with second moments of a given number of levels and clients, as far as sizes tell."""
     rounds = given.floor * (1.0 + d / (clients * given.rows))
     rounds += 0.4 * noise(d, clients, levels) * math.pow(given.digits, 4.5)
     return given.price(rounds, *once(given, d, levels, clients), clients, 1)

@@ -66,7 +66,7 @@ class Exact(Question):
         return self.kind not in ("diagonal", "fourier")
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         return shape[-1] ** 2 if self.kind == "moments" else math.prod(shape)
 
     def answer(self, local: LocalLosses) -> Once:
@@ -96,7 +96,7 @@ class FeatureBounds(Question):
         _checks.choice("kind", self.kind, ("slopes", "curvatures"))
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         return math.prod(shape)
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
@@ -137,7 +137,7 @@ class Summed(NamedTuple):
 class Slopes(Question):
     """Everyone sends its gradient at a point in few levels, so that the server can guess which features matter.
 
-    ``x`` is the point, None for zero. ``mask`` has a one for each feature that is asked for, None for all of them.
+    ``x`` is the point, None for zero. ``mask`` has a one for each feature that is requested, None for all of them.
     """
 
     x: Announced | None = None
@@ -157,11 +157,11 @@ class Slopes(Question):
         return Points(x[None], np.array([-1]))
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         return math.prod(shape)
 
     def _features(self, shape: Shape) -> IntArray | None:
-        """Return the features that are asked for, None for all."""
+        """Return the features that are requested, None for all."""
         if self.mask is None:
             return None
         mask, count = self.mask.array, shape[-1]
@@ -194,7 +194,7 @@ class Slopes(Question):
 
 
 def divide(sums: Once, count: int) -> Once:
-    """Return the mean over so many clients; what came from elsewhere is told by its fields."""
+    """Return the mean over a given number of clients; what came from elsewhere is told by its fields."""
     kind = next(kind for kind in (Moments, Diagonal, Response) if kind._fields == sums._fields)
     return kind(*(part / count for part in sums))
 
@@ -238,7 +238,7 @@ def build(means: Once, shape: Shape) -> Preconditioner:
 
 
 def rows_of(shape: Shape) -> int | None:
-    """How many rows an x has for which clients send what one row has; None for a vector."""
+    """The number of rows that an x has for which clients send what one row has; None for a vector."""
     return shape[0] if len(shape) == 2 else None
 
 

@@ -19,20 +19,20 @@ from fpdfp.precondition.cost import Circumstances, count_steps, simulated
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Purpose, choose_clients
 
-#: The levels of the gradients that go along: they say which directions matter.
+#: The levels of the gradients that go along: they name which directions matter.
 SLOPE_LEVELS = 255
 #: Eigenvalues are raised to one of these multiples of what the noise is estimated at, as is predicted best.
 FLOORS = (0.5, 2.0, 8.0)
-#: Where clients find that so coarse moments would take so many times the rounds of a well conditioned problem, as for
+#: Where clients find that so coarse moments would take this many times the rounds of a well conditioned problem, as for
 #: features whose means are far from zero, all are asked for exact ones, if that is predicted to pay.
 STRAINED = 4.0
 #: Up to this many features ``"auto"`` has clients send all second moments; beyond, it asks what they look like first.
 FEW = 256
 #: Curvature below the noise is not seen, so that a run without whitening costs more than predicted, by this factor.
 UNSEEN = 1.5
-#: What is predicted where nobody says what a run is for.
+#: What is predicted where no one describes what a run is for.
 ACCURACY = 1e-6
-#: Where the largest second moment is more than so many times the median, noise is looked at relative to each feature.
+#: Where the largest second moment is more than this many times the median, noise is looked at relative to each feature.
 #: Without this, columns with scales from 1e-3 to 1e3 do not end in 1,500 rounds to 1e-6 (docs/results/ablation.md).
 UNEVEN = 1e4
 #: The step of the announced root, in units of √(floor/d): its error is then well below what it must not be, √floor.
@@ -137,11 +137,11 @@ class QuantizedMoments(Question):
             object.__setattr__(self, "clients", _checks.integer("clients", self.clients, at_least=1))
 
     def count(self, n_clients: int) -> int:
-        """How many of so many clients send something."""
+        """The number of of that a given number of clients send something."""
         return n_clients if self.clients is None else min(self.clients, n_clients)
 
     def draw_clients(self, n_clients: int, seed: int) -> IntArray:
-        """Who of so many clients sends something."""
+        """Who of a given number of clients sends something."""
         return choose_clients(seed, 0, n_clients, self.count(n_clients), Purpose.ONCE_CLIENTS)
 
     @property
@@ -162,7 +162,7 @@ class QuantizedMoments(Question):
         }
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         return shape[-1] ** 2 if self.levels else shape[-1]
 
     def answer(self, local: LocalLosses) -> Sent | Sizes:
@@ -290,7 +290,7 @@ def weights(sizes: Array) -> Array:
 
 
 def noise_floor(spread: Array, largest: float, floor: float) -> float:
-    """Return so many times the noise of a matrix whose entries have these variances, more than rounding of the largest.
+    """Return a multiple of the noise of a matrix whose entries have these variances, above rounding of the largest.
 
     The norm of a symmetric matrix of independent entries is about 2√(the largest sum of variances in a row).
     """
@@ -299,7 +299,7 @@ def noise_floor(spread: Array, largest: float, floor: float) -> float:
 
 
 def above_noise(moments: Half, scale: Array | None, floor: float = FLOORS[0]) -> tuple[Array, float]:
-    """Return the matrix of moments with eigenvalues raised to so many times the noise, and the least of them.
+    """Return the matrix of moments with eigenvalues raised to a given multiple of the noise, and the least of them.
 
     With ``scale`` all this is done relative to the roots of a diagonal.
     """

@@ -41,7 +41,7 @@ SPEED = 3.0
 RANGE = 4.0
 #: How accurately penalised quadratics are minimised.
 EXACT = InnerSolve(1e-9, 100_000)
-#: Intervals need eigenvalues of the Hessian so many times above the edge of its noise.
+#: Intervals need eigenvalues of the Hessian this many times above the edge of its noise.
 CLEAR = 4.0
 
 
@@ -255,7 +255,7 @@ def newton(ask: Ask, goal: Goal, steps: int | None = None) -> PrivateFit:
 def statistics(ask: Ask, goal: Goal) -> Callable[..., PrivateFit]:
     """Release sufficient statistics once; return a function of ridge, penalty and linop, each call of which is free.
 
-    Squares are fitted as they are. For a logistic loss log(1 + exp(−z)) ≈ c₀ + c₁z + c₂z² on [−4, 4] (least squares).
+    Squares are fitted unchanged. For a logistic loss log(1 + exp(−z)) ≈ c₀ + c₁z + c₂z² on [−4, 4] (least squares).
 
     Parameters
     ----------

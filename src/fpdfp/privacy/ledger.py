@@ -1,7 +1,7 @@
 """The ledger of a site: what its data have been spent on, across runs and analysts.
 
 Squares of μ add up (:mod:`fpdfp.privacy.accounting`). What a release costs is on disk before the reply leaves, so a
-crash costs budget and never gives any back. A release that is asked for again has the same reply, and costs nothing.
+crash costs budget and never gives any back. A release that is requested again has the same reply, and costs nothing.
 
 Budgets belong to data, which are known by a digest. Data that have changed are no new people: their rows were paid for
 already. So a ledger with one table's account refuses another table's, until a person at the site has opened an account
@@ -22,7 +22,7 @@ from fpdfp.privacy.journal import Journal
 
 
 class Entry(NamedTuple):
-    """One release: the data, the digest of the request, μ², what was asked for, by whom, and when."""
+    """One release: the data, the digest of the request, μ², what was requested, by whom, and when."""
 
     data: str
     tag: str

@@ -3,7 +3,7 @@
 Each site makes an X25519 key for a run and signs it with its long-term Ed25519 identity, together with the run and the
 membership. Two sites derive the same key from theirs (HKDF-SHA256). The mask of a pair for one request is a ChaCha20
 stream, its key HMAC-SHA256 of the pair's key and the digest of the whole request; the site whose name comes first adds
-it, the other subtracts it. All but the sum looks uniform to everybody but the sites themselves.
+it, the other subtracts it. All but the sum looks uniform to all but the sites themselves.
 
 A mask hides one content. So what a request was answered with is written down before the reply leaves
 (:class:`Masker`): the same request has the same reply, also after a restart, and other numbers under the same mask are
@@ -99,7 +99,7 @@ def run_key(private: bytes, identity: Ed25519PrivateKey, membership: Membership,
     identity
         Its long-term key.
     membership, run
-        Who adds up, and the run's name, 32 bytes that nobody uses twice.
+        Who adds up, and the run's name, 32 bytes that no one uses twice.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 

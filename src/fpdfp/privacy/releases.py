@@ -44,7 +44,7 @@ FEATURES = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """One sum over rows that is asked for.
+    """One sum over rows that is requested.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def add_noise(release: Release, total: Array, radius: float, features: int, stre
     Parameters
     ----------
     release, total
-        What was asked for, and the sum without noise.
+        What was requested, and the sum without noise.
     radius, features
         Of the rows.
     stream

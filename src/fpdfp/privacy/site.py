@@ -68,7 +68,7 @@ class PrivateSite:
         Parameters
         ----------
         release
-            What is asked for.
+            What is requested.
         shares
             Over how many sites the variance is shared out.
         about

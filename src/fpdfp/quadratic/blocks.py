@@ -22,7 +22,8 @@ from fpdfp.quadratic.statement import Quadratic, Solution, Work
 
 #: Rounds of coordinate descent and Newton steps, how many of both in each, and by how much they must shrink the error.
 ROUNDS, SWEEPS, NEWTON, SHRINK, ENOUGH = 40, 10, 10, 1e-20, 1e-12
-#: So many coordinates make a Newton step as long as a round of coordinate descent, and by how much that must shrink it.
+#: This many coordinates make a Newton step as long as a round of coordinate descent, and by how much that must shrink
+#: it.
 LONG, QUICK = 40, 0.1
 #: Shortenings of a Newton step.
 HALVINGS = 20
@@ -82,7 +83,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(penalty: Penalty, count: int) -> Blocks | None:
-    """Return the blocks of a penalty of so many coordinates, None if it is no sum of norms of blocks."""
+    """Return the blocks of a penalty of a given number of coordinates, None if it is no sum of norms of blocks."""
     if isinstance(penalty, L1 | Zero):
         weight = penalty.weight if isinstance(penalty, L1) else 0.0
         return Blocks(np.arange(count), np.arange(count + 1), np.broadcast_to(np.float64(weight), (count,)).copy())

@@ -40,7 +40,7 @@ SPARSE = 0.1
 GROWTH = 3.0
 #: The most multipliers for a quadratic; it is minimised up to this part of its decrease, and gradients up to rounding.
 MULTIPLIERS, EXACT, LEAST = 40, 1e-3, 1e-14
-#: For a prox σ starts in units that suit a typical row of B, and grows by so much up to so many units; and the most
+#: For a prox σ starts in units that suit a typical row of B, and grows by so much up to this many units; and the most
 #: multipliers.
 PROX_GROWTH, PROX_LARGEST, PROX_MULTIPLIERS = 10.0, 1e7, 14
 MAX_NEWTON = 100

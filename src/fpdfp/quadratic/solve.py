@@ -198,7 +198,7 @@ class Successive:
     ridge
         A part of the diagonal of every H, with which what is left to gain is bounded.
     exact
-        The gradient is at most so many times that at the centre.
+        The gradient is at most a given number of times that at the centre.
     share
         Accelerated steps minimise q up to this part of its decrease.
     """

@@ -22,11 +22,11 @@ from fpdfp.report.sections import as_list, mapping, number, read_section, text, 
 from fpdfp.runs import SavedRun, load
 from fpdfp.runs.folder import relative_error
 
-#: So many evaluations are drawn; of more, every second or third and so on.
+#: This many evaluations are drawn; of more, every second or third and so on.
 MOST_ROWS = 2000
-#: So many clients are drawn; of more, some of all sizes.
+#: This many clients are drawn; of more, some of all sizes.
 MOST_CLIENTS = 400
-#: So many features are listed, those with the largest coefficients, and so many edges drawn, the heaviest.
+#: This many features are listed, those with the largest coefficients, and this many edges drawn, the heaviest.
 MOST_FEATURES = 400
 MOST_EDGES = 2000
 #: Coefficients this small relative to the largest count as zero, which iterates approach but do not reach.

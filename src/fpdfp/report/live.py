@@ -41,7 +41,7 @@ class Board:
         self._volumes: tuple[str, bytes] | None = None
 
     def page(self) -> bytes:
-        """The page, without data, which it asks for."""
+        """The page, without data, which it requests."""
         empty = {"title": self._reader.title, "runs": [], "federations": []}
         return page(empty, None, live=True).encode()
 
@@ -193,7 +193,7 @@ class Live:
     Attributes
     ----------
     url
-        The address to open in a browser, with a token: whoever has it can read the page, and nobody else.
+        The address to open in a browser, with a token: anyone who has it can read the page, and no one else.
     """
 
     def __init__(self, server: Server, host: str) -> None:
@@ -227,7 +227,7 @@ def serve(
 ) -> Live:
     """Serve a page that shows runs and follows those in progress, until it is closed.
 
-    The page asks for news every second. The server is read-only: no request changes anything.
+    The page requests news every second. The server is read-only: no request changes anything.
 
     Parameters
     ----------

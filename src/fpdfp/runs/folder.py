@@ -1,6 +1,6 @@
 """The folder of a run: the files in it, how they are written and how they are read.
 
-Files are complete at any moment: they are written beside the old ones and renamed over them.
+Files are complete at any moment: they are written next to the old ones and renamed over them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def write_history(folder: Path, history: History, form: str, *, flush: bool = Fa
 
 
 def arrow() -> tuple[Any, Any]:
-    """Return pyarrow and its Parquet module; raise an error that says how to install them."""
+    """Return pyarrow and its Parquet module; raise an error that describes how to install them."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -33,7 +33,7 @@ from fpdfp.problem import Certificate, Problem
 from fpdfp.runs import toml
 from fpdfp.runs.folder import FORMAT, Best, arrow, load, write_arrays, write_file, write_history, write_json
 
-#: So many clients are described one by one.
+#: This many clients are described one by one.
 MOST_CLIENTS = 1000
 #: Writing the best x may take this share of the time; for small x that is no limit.
 SHARE = 0.05
@@ -201,7 +201,7 @@ class Recorder(Observer):
             return
         interrupted = isinstance(error, KeyboardInterrupt)
         status = "interrupted" if interrupted else "failed"
-        # The disk may be what failed; the error itself is raised in any case.
+        # The disk may be what failed; the error itself is raised regardless.
         with contextlib.suppress(OSError):
             self._end(run, status, "stopped by the user" if interrupted else f"{type(error).__name__}: {error}")
 
@@ -245,7 +245,7 @@ class Recorder(Observer):
             file.unlink(missing_ok=True)
 
     def _read_info(self) -> dict[str, Any]:
-        """Return what the folder says of a run that goes on; nothing where it cannot be read."""
+        """Return what the folder says about a run that continues; nothing where it cannot be read."""
         with contextlib.suppress(OSError, ValueError):
             found = json.loads((self.folder / "run.json").read_text())
             return found if isinstance(found, dict) else {}

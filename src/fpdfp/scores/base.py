@@ -1,4 +1,4 @@
-"""What a score is: a number that says how good predictions are, from sums over rows."""
+"""What a score is: a number that describes how good predictions are, from sums over rows."""
 
 from __future__ import annotations
 

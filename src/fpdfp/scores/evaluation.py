@@ -27,7 +27,7 @@ AREA, INTERCEPT, SLOPE, EXPLAINED = "auc", "calibration intercept", "calibration
 
 
 class Measure(NamedTuple):
-    """A number that says how good predictions are.
+    """A number that describes how good predictions are.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ def summarise(
     calibration, site_calibration
         Over all sites, and of those that have one.
     null_deviances
-        The deviance of each site at the mean outcome of all; none where it was not asked for.
+        The deviance of each site at the mean outcome of all; none where it was not requested.
     others
         Further attributes of :class:`Evaluation`.
     """
@@ -347,5 +347,5 @@ def _middle(limits: tuple[float, float]) -> str:
 
 
 def _thin(values: Array, most: int = 200) -> Array:
-    """Return at most so many of the points of a curve, the ends included."""
+    """Return at most a given number of of the points of a curve, the ends included."""
     return values[np.unique(np.linspace(0, len(values) - 1, min(most, len(values))).astype(np.int64))]

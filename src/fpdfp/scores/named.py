@@ -69,7 +69,7 @@ class Deviance(MeanScore):
 class Brier(MeanScore):
     """The mean squared distance of chances from what happened, of several classes summed over these.
 
-    A share of successes counts as so many rows with an event, and so many without.
+    A share of successes counts as a given number of rows with an event, and a given number of without.
     """
 
     name, greater_is_better, outcomes = "brier", False, ("binary", "classes")

@@ -78,7 +78,7 @@ class SiteScores:
     withheld
         What the site does not tell: sums of such scores are zeros.
     more
-        The same of further points, where these were asked for; without residuals and calibrations.
+        The same of further points, where these were requested; without residuals and calibrations.
     """
 
     rows: int

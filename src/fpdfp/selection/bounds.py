@@ -39,7 +39,7 @@ log = logging.getLogger("fpdfp.selection")
 #: Bits of the entries of gradients that are not near the limits of the dual; those are near whose errors would be this
 #: many times as large. Rounding of all others may add this part of the tolerance.
 FAR_BITS, CLEARLY, ROUGHLY = 10, 4.0, 0.1
-#: How often clients are asked about problems whose bounds are above so many times the tolerance.
+#: How often clients are asked about problems whose bounds are above this many times the tolerance.
 TIMES, ENOUGH = 4, 2.0
 #: Steps in which a dual point is improved where the losses have a ridge.
 STEPS = 100
@@ -66,7 +66,7 @@ class Space(Protocol):
         """Return the share of the loss that is left without a fold."""
 
     def who(self, held: IntArray) -> tuple[IntArray, Array | None]:
-        """Return the fold of rows that each point leaves out, and how often each client counts there."""
+        """Return the fold of rows that each point excludes, and how often each client counts there."""
 
     def count(self, exchanges: int, up: int, down: int) -> None:
         """Add what was sent."""
@@ -175,7 +175,7 @@ class Remaining:
 
 
 def bound_wide(wide: Wide, tasks: Sequence[Task]) -> None:
-    """Bound the gaps of tasks with many features: those that were left out are zero in all solutions."""
+    """Bound the gaps of tasks with many features: those that were excluded are zero in all solutions."""
     space = Remaining(wide)
     taken = [space.take(task) for task in tasks]
     _bound(space, taken)
@@ -194,7 +194,7 @@ class End(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A problem whose gap is to be asked for, what it should be; its dual points, the direction and steps to them."""
+    """A problem whose gap is to be requested, what it should be; its dual points, the direction and steps to them."""
 
     expected: float
     task: Task

@@ -68,7 +68,7 @@ class Baseline:
         return Baseline(grid, values(self.hazard), values(self.variance), values(self.means), events)
 
     def coarsen(self, least: int) -> Baseline:
-        """Return the hazard at fewer times, such that at least so many events are between any two of them.
+        """Return the hazard at fewer times, such that at least a given number of events are between any two of them.
 
         >>> steps = np.full(5, 0.1)
         >>> fine = Baseline.of(np.arange(1.0, 6.0), steps, steps, np.zeros((5, 1)), np.ones(5))

@@ -12,7 +12,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.survival.response import Times
 
-#: Risks that agree in so many digits after the point are the same, whatever rounding says.
+#: Risks that agree in this many digits after the point are the same, whatever rounding says.
 DIGITS = 10
 
 
