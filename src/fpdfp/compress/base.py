@@ -334,7 +334,7 @@ def check_codec(codec: Any) -> str:
 
 
 def count_bits(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> IntArray:
-    """Return the exact bits of the levels of each row: those of the blocks whose scale is not zero."""
+    """Return the exact bits of the levels of each row: blocks whose scale is zero have none."""
     if namespace(levels) is not np:
         return _cuda.count_bits(CODES[codec], levels, scales, block, lowest, highest)
     bits = np.empty(len(levels), dtype=np.int64)

@@ -43,7 +43,7 @@ def write_fixed(numbers: Array, steps: Array, bits: int) -> Array:
 
 
 def read_fixed(written: Array, steps: Array, bits: int, count: int) -> Array:
-    """Return the numbers that were written, so many along the last axis."""
+    """Return the numbers that were written, with the given length of the last axis."""
     if bits == EXACT:
         exact: Array = np.ascontiguousarray(written).view("<f8").astype(np.float64)
         return exact
@@ -53,5 +53,5 @@ def read_fixed(written: Array, steps: Array, bits: int, count: int) -> Array:
 
 
 def count_bytes(bits: int, count: int) -> int:
-    """Return how many bytes so many numbers take."""
+    """Return the number of bytes that numbers take."""
     return -(-bits * count // 8)

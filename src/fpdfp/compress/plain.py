@@ -131,7 +131,7 @@ def plain_bits(shape: Shape, dtype: np.dtype[Any]) -> int:
 
 
 def has_few_zeros(rows: Array, count: int = 1) -> bool:
-    """Whether it is certain that each of ``count`` rows has so few zeros that it is sent with them."""
+    """Whether each of ``count`` rows certainly has too few zeros to be worth a list of them."""
     size = rows.size // (count or 1)
     return size < LEAST_SPARSE or int(namespace(rows).count_nonzero(rows)) > (count - 1) * size + size // SPARSE
 

@@ -134,7 +134,7 @@ def from_parameter(number: int) -> BlockSpec:
 
 
 class _Plan(NamedTuple):
-    """What compressing arrays of one shape and type needs to know."""
+    """Constants for compressing arrays of one shape and type."""
 
     rounding: tuple[int, int]
     s: int
@@ -156,17 +156,17 @@ class LevelCompressor(Compressor):
     @property
     @abc.abstractmethod
     def block_spec(self) -> BlockSpec:
-        """Which entries share a scale."""
+        """The entries that share a scale."""
 
     @property
     @abc.abstractmethod
     def rounding(self) -> int:
-        """How entries are rounded, by its number in ``fpdfp._kernels.quantize``."""
+        """The rounding of entries, by its number in ``fpdfp._kernels.quantize``."""
 
     @property
     @abc.abstractmethod
     def scale_kind(self) -> int:
-        """What the scale of a block is, by its number in ``fpdfp._kernels.quantize``."""
+        """The scale of a block, by its number in ``fpdfp._kernels.quantize``."""
 
     @property
     @abc.abstractmethod
@@ -483,7 +483,7 @@ class Natural(LevelCompressor):
     .. math:: Q(x)_i = \mathrm{sign}(x_i) \cdot \begin{cases} 2^{⌈\log_2|x_i|⌉} & \text{with probability }
               |x_i| 2^{-⌊\log_2|x_i|⌋} - 1 \\ 2^{⌊\log_2|x_i|⌋} & \text{otherwise} \end{cases}
 
-    For an entry its exponent is sent, counted down from that of the smallest power of two above the whole
+    For an entry its exponent is sent, counted down from the exponent of the smallest power of two above the whole
     array, which is sent once. Entries below 2⁻¹⁰²¹ of that are rounded to 0 or to it. Arrays whose largest entry is
     above 2¹²⁷ raise an error.
 

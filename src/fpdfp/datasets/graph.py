@@ -252,8 +252,8 @@ def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None, progress: 
         The penalty: larger means fewer edges.
     clients
         Which client holds each row: then the moments of every client are merged, as they would be in a federation. The
-        covariance is that of all rows together up to rounding, and so is the graph up to the tolerance of the graphical
-        lasso.
+        covariance equals the covariance of all rows together up to rounding, and so is the graph up to the tolerance of
+        the graphical lasso.
     progress
         Whether to show a bar where there are more than 200 features; None, only where standard error is a terminal.
 

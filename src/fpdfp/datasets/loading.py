@@ -319,7 +319,7 @@ def _cached(
 
 
 def _load_arrays(stored: Path) -> dict[str, Array | None] | None:
-    """Return the arrays of a file of the cache; None if there is no such file or it is damaged."""
+    """Return the arrays of a file of the cache; None if the file is missing or damaged."""
     try:
         with stored.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

@@ -302,7 +302,7 @@ def run_file(
     jobs: int | None,
     watch: Callable[[Path], contextlib.AbstractContextManager[None]],
 ) -> Outcome:
-    """Run everything that a file declares, in this process if ``jobs`` is 0, else in ``jobs`` processes (None: all cores).
+    """Run everything that a file declares, in this process if ``jobs`` is 0, else in some processes (None: all cores).
 
     What is done already is not done again; without ``resume`` a folder that holds results is refused. The runs are done
     within the context that ``watch`` returns for their folder.

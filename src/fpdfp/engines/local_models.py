@@ -20,7 +20,7 @@ LEVELS = 2047
 
 
 class LocalModel(NamedTuple):
-    """What a client sends: the slope of its loss, and the lower triangle of its Hessian, in some features."""
+    """The message of a client: the slope of its loss, and the lower triangle of its Hessian, in some features."""
 
     slope: Array
     triangle: Array

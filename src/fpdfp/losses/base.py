@@ -61,7 +61,7 @@ class DualPoints(Protocol):
     ridge: Array
 
     def gradient(self, direction: Array | None = None) -> Array:
-        """Return Aᵀcθ with s = 1: the gradient of h at x where there is no direction."""
+        """Return Aᵀcθ with s = 1: the gradient of h at x without a direction."""
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j), at least 0; infinity where θ is outside the domain of φ*."""
@@ -139,7 +139,7 @@ class Losses(abc.ABC):
 
     @property
     def nearly_convolution(self) -> bool:
-        """Whether the Hessian of f may be nearly a convolution, as those of tomography and of blurred images are."""
+        """Whether the Hessian of f may be nearly a convolution, as in tomography and for blurred images."""
         return False
 
     @abc.abstractmethod
@@ -187,8 +187,8 @@ class Losses(abc.ABC):
     def curvatures(self, clients: IntArray) -> Array | None:
         """Return, for each of the given clients, a matrix that bounds the Hessian of f_i everywhere; None if unknown.
 
-        A ridge is in it. The rows and columns are the entries of x; for x with two axes those of one row of x, and the
-        bound has this block for each row, and nothing between rows.
+        A ridge is in it. The rows and columns are the entries of x; for x with two axes the entries of one row of x,
+        and the bound has this block for each row, and nothing between rows.
         """
         return None
 
@@ -199,7 +199,7 @@ class Losses(abc.ABC):
     def slope_bounds(self, clients: IntArray) -> Array | None:
         """Return, for each of the given clients and each feature, a bound of |∂f_i/∂x_j| everywhere, without a ridge.
 
-        None if there is none, as for least squares.
+        None for losses without one, such as least squares.
         """
         return None
 
@@ -229,15 +229,15 @@ class Losses(abc.ABC):
         return None
 
     def overdispersion_at(self, x: Array, clients: IntArray, theta: float) -> Array | None:
-        """Return what the θ of negative binomial counts is found from, of each client; None if there are no counts."""
+        """Return each client's sums from which θ of negative binomial counts is estimated; None for other losses."""
         return None
 
     def spread_at(self, x: Array, clients: IntArray) -> Array | None:
-        """Return the weight of each given client's rows, and their kernel weight; None if it is no quantile's loss."""
+        """Return the weight of each given client's rows, and their kernel weight; None for losses other than quantiles."""
         return None
 
     def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
-        """Return quadratic models from which a fit may start, slopes at zero and matrices; None if there are none.
+        """Return quadratic models from which a fit may start, slopes at zero and matrices, or None.
 
         With ``level`` their minimum is near a constant prediction, which is in the domain of f.
         """

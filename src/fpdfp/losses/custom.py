@@ -36,8 +36,8 @@ class Custom(Losses):
     shape
         The shape of x.
     lipschitz
-        The Lipschitz constant of ∇f_i, or an upper bound: one number, or one for each client. None if there is none, as
-        for exponentials; then only a method that needs no constant can be used, :class:`fpdfp.ProximalNewton`.
+        The Lipschitz constant of ∇f_i, or an upper bound: one number, or one for each client. None for losses without
+        one, as for exponentials; then only a method that needs no constant can be used, :class:`fpdfp.ProximalNewton`.
     hessian
         ``hessian(i, x)`` returns the Hessian of f_i at x, a symmetric matrix, for methods that need it; x must be a
         vector then.

@@ -226,15 +226,15 @@ class LinearModel(Losses):
     def evaluate_many(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManySums:
         """Return sums over rows at each of some points, without those whose label is ``held`` there (−1: all rows).
 
-        ``labels`` has one for each row of all clients, in the order in which they are kept. There is no ridge in what
-        is returned.
+        ``labels`` has one for each row of all clients, in the order in which they are kept. The ridge is not part of
+        what is returned.
         """
         self.check(np.ascontiguousarray(points[0], dtype=self.dtype), clients, shared=True)
         how = evaluate_one_by_one if self._functions() is None else evaluate_rows
         return how(self, points, held, labels, clients)
 
     def duals_at_many(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManyDuals:
-        """Return the dual points near each of some points, with rows left out as in ``evaluate_many``."""
+        """Return the dual points near each of some points, with rows excluded as in ``evaluate_many``."""
         self.check(np.ascontiguousarray(points[0], dtype=self.dtype), clients, shared=True)
         return ManyDuals(self, points, held, labels)
 
@@ -254,7 +254,7 @@ class LinearModel(Losses):
         raise NotImplementedError
 
     def admit_score(self, name: str, about: Any) -> bool:
-        """Tell whether all sums of a score may be told at the points of a question; a site may refuse it."""
+        """Return whether all sums of a score may be sent at the points of a question; a site may refuse."""
         return True
 
     def keep_rows(self, kept: Array) -> Self:
@@ -275,7 +275,7 @@ class LinearModel(Losses):
 
     @property
     def masses(self) -> Array:
-        """The weight of each row; all ones where there are none."""
+        """The weight of each row; all ones by default."""
         return np.ones(len(self._rows.y)) if self._rows.weights is None else self._rows.weights
 
     def place_rows(self, values: Array) -> Array:
@@ -389,7 +389,7 @@ class LinearModel(Losses):
         return self._rows.X[self._place(client)]
 
     def _place(self, client: int) -> slice:
-        """Where the rows of a client are among those of all."""
+        """The slice of a client's rows among the rows of all clients."""
         return slice(int(self._rows.offsets[client]), int(self._rows.offsets[client + 1]))
 
     def _scales(self, factor: Diagonal) -> Array:
@@ -563,7 +563,7 @@ class LinearModel(Losses):
 
 
 def _names_of(X: Any, given: Any) -> tuple[str, ...] | None:
-    """Return the names of the features: those given, or else those of a table's columns."""
+    """Return the names of the features: the given names, or else a table's column names."""
     found = getattr(X, "columns", None) if given is None else given
     if isinstance(found, str):
         raise ArgumentTypeError("feature_names", f"must be a sequence of names, got the text {found!r}")
@@ -659,7 +659,7 @@ class RowDuals:
     """The dual points of a model with rows of samples, in double precision for rows of any precision.
 
     Who knows the linear forms of x already, and Aᵀcφ'(z), need not have them computed again. Forms that were added up
-    over some steps are rounded as those of a point as large as ``travel``, the sum of the sizes of all that was added.
+    over some steps are rounded as at a point as large as ``travel``, the sum of the sizes of all that was added.
     """
 
     def __init__(
@@ -744,7 +744,7 @@ class RowDuals:
 
 
 def add_gaps(gaps: Array, weights: Array) -> float:
-    """Return Σ c_j gap_j over rows that count; infinity, which is no bound, where a gap is below 0 or not a number."""
+    """Return Σ c_j gap_j over rows that count; infinity (no bound) where a gap is below 0 or not a number."""
     used = weights > 0
     return float(weights[used] @ gaps[used]) if (gaps[used] >= 0).all() else np.inf
 
@@ -764,7 +764,7 @@ def form_rounding(curvature: float, columns: Array, x: Array) -> float:
 
 
 class ManySums(NamedTuple):
-    """What clients have at many points, with a leading client axis; without ridge, and divided by the number of rows.
+    """Sums of clients at many points, with a leading client axis, without ridge, divided by the number of rows.
 
     Attributes
     ----------
@@ -842,7 +842,7 @@ class ManyDuals:
         self._client: tuple[int, Any, Array] | None = None
 
     def of(self, client: int, place: int, direction: Array) -> PointDuals:
-        """Return those of a client near one of the points, along a direction."""
+        """Return the dual points of a client near one of the points, along a direction."""
         own = self.losses._place(client)
         X, columns = self._prepare(client)
         weights = (self.labels[own] != self.held[place]) * self.losses.masses[own] / self.losses.sizes[client]
@@ -853,7 +853,7 @@ class ManyDuals:
         return self._prepare(client)[1]
 
     def _prepare(self, client: int) -> tuple[Any, Array]:
-        """Return the rows of a client in double precision, and their sums of squares; those of the last are kept."""
+        """Return the rows of a client in double precision and their sums of squares, kept for the last client."""
         if self._client is None or self._client[0] != client:
             own, sparse, X = self.losses._place(client), self.losses._sparse, self.losses._rows_of(client)
             X = X if sparse else X.astype(np.float64, copy=False)

@@ -26,7 +26,7 @@ class FedMiDState(NamedTuple):
 
 
 class FedMiDMemory(NamedTuple):
-    """What a client keeps: the dual point of its last prox, where the next one starts."""
+    """The memory of a client: the dual point of its last prox, where the next one starts."""
 
     v: Array
 
@@ -51,7 +51,7 @@ class FedMiD(ProximalMethod):
 
     What is proved: with τ = 1 and η = 1, what holds for FPDFP at B = I, which it then is. For τ > 1 Yuan et al. prove
     O(1/√(n k τ)) for a mean of the iterates of the form with ``server_prox``, for f convex with bounded gradients,
-    everyone, no compressor and client steps so small that a round is nearly one large step. At a constant step the
+    all clients, no compressor and client steps so small that a round is nearly one large step. At a constant step the
     iterates stop short of the solution.
 
     Parameters

@@ -148,6 +148,6 @@ class FedProxAlgorithm(FedPAQAlgorithm):
 
 
 def _within(lengths: Array, enough: Array) -> Array:
-    """Where a solve is exact enough; one that gives no numbers is not, and continues until the engine sees it."""
+    """Return which solves are exact enough; one without finite numbers is not, until the engine sees it."""
     within: Array = (lengths <= enough) & np.isfinite(lengths)
     return within

@@ -55,14 +55,14 @@ class ProximalNewtonState(NamedTuple):
 
 
 class ProximalNewtonMessage(NamedTuple):
-    """What the server sends: the point, and which model to start from, if any, is wanted in place of one there."""
+    """The message of the server: the point, and which model to start from, if any, is wanted in place of one there."""
 
     x: Array
     begins: Array
 
 
 class ProximalNewtonReply(NamedTuple):
-    """What a client sends: the value of its loss and what that is of, its slope, and its Hessian."""
+    """The message of a client: the value of its loss and what that is of, its slope, and its Hessian."""
 
     value: Array
     slope: Array
@@ -154,7 +154,7 @@ class ProximalNewton(Method):
 
 @dataclasses.dataclass(frozen=True)
 class ProximalNewtonAlgorithm(ServerSolves, TracksObjective):
-    """What runs for :class:`ProximalNewton`."""
+    """The algorithm of :class:`ProximalNewton`."""
 
     double: ClassVar[tuple[str, ...]] = ("value", "slope", "hessian")
 

@@ -126,19 +126,19 @@ class ShiftedState(NamedTuple):
 
 
 class ShiftedMessage(NamedTuple):
-    """What the server sends: the point at which gradients are wanted, in the coordinates of the preconditioner."""
+    """The message of the server: the point at which gradients are wanted, in the coordinates of the preconditioner."""
 
     z: Array
 
 
 class ShiftMemory(NamedTuple):
-    """What a client keeps: its shift h_i."""
+    """The memory of a client: its shift h_i."""
 
     shift: Array
 
 
 class BatchMemory(NamedTuple):
-    """What a client keeps that uses mini-batches: its shift, a point w_i, ∇f_i(w_i), and whether there is one yet."""
+    """The memory of a client with mini-batches: its shift, a point w_i, ∇f_i(w_i), and whether there is one yet."""
 
     shift: Array
     point: Array
@@ -167,7 +167,7 @@ class ShiftedPDFP(PreconditionedMethod):
     (loopless SVRG): with probability p it computes the full gradient and remembers it with its point w_i, otherwise it
     takes ∇f_batch(z_k) − ∇f_batch(w_i) + ∇f_i(w_i).
 
-    The momentum β_k is that of FISTA, restarted where it points uphill. An automatic γ grows, up to eight times, where
+    The momentum β_k is FISTA's, restarted where it points uphill. An automatic γ grows, up to eight times, where
     the estimated gradients of successive rounds show less curvature than L. When ‖z_k − x_k+1‖/γ, smoothed over rounds,
     has grown to eight times its least since the shifts were first learned, γ is halved for good and the momentum is
     restarted.
@@ -292,7 +292,7 @@ class ShiftedPDFP(PreconditionedMethod):
 
 @dataclasses.dataclass(frozen=True)
 class ShiftedAlgorithm(ShiftCertificate, Remembering):
-    """What runs for :class:`ShiftedPDFP`, in the coordinates u of its preconditioner, x = S u.
+    """The algorithm of :class:`ShiftedPDFP`, in the coordinates u of its preconditioner, x = S u.
 
     Attributes
     ----------

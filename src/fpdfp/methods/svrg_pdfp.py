@@ -17,7 +17,7 @@ from fpdfp.rng import Draws
 
 
 class SVRGPDFPMemory(NamedTuple):
-    """What a client keeps: the snapshot, its gradient there, and the sum of the iterates since."""
+    """The memory of a client: the snapshot, its gradient there, and the sum of the iterates since."""
 
     point: Array
     slope: Array

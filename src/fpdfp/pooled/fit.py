@@ -67,7 +67,7 @@ FEW_STEPS = 10
 class Columns:
     """Some columns of a matrix of rows, dense or CSR, in the precision that they have; products are in float64.
 
-    They are a copy, or, of dense rows, looked at in their place, where products are those of all columns.
+    They are a copy, or, of dense rows, looked at in their place, where products use all columns.
     """
 
     def __init__(self, X: Any, columns: IntArray | None = None) -> None:
@@ -99,7 +99,7 @@ class Columns:
         return Columns(type(X)((data[:entries], indices[:entries], indptr), shape=(X.shape[0], self.count)))
 
     def blocks(self, rows: int = ROWS) -> Iterator[tuple[slice, Any]]:
-        """Yield the rows of a dense matrix in float64, so many at a time."""
+        """Yield the rows of a dense matrix in float64, some at a time."""
         for first in range(0, self.X.shape[0], rows):
             some = slice(first, first + rows)
             yield some, self.X[some].astype(np.float64, copy=False)
@@ -307,7 +307,7 @@ class Fit:
 
     @functools.cached_property
     def curvature(self) -> float:
-        """A bound of φ'', or where there is none its mean at x = 0."""
+        """A bound of φ'', or else its mean at x = 0."""
         known = float(self.losses.curvature)
         return known if np.isfinite(known) else float(self.zero.curvatures.sum() / self.c.sum())
 
@@ -377,7 +377,7 @@ def fits_single(squares: Array) -> bool:
 
 
 class Curvature:
-    """The Hessian of f on some coordinates: that of the present point, or of one near it, or of a part of the rows.
+    """The Hessian of f on some coordinates: at the present point, at one near it, or from a part of the rows.
 
     It decides how fast steps converge, not where to.
     """

@@ -91,7 +91,7 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
     Returns
     -------
     Minimum
-        With a warning if the tolerance was not reached, or if outcomes are separated, so that there is no minimum.
+        With a warning if the tolerance was not reached, or if outcomes are separated and the minimum does not exist.
 
     Examples
     --------

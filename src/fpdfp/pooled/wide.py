@@ -225,6 +225,6 @@ class Wide:
 
     @functools.cached_property
     def steepness(self) -> float:
-        """How long the gradient of f is at 0."""
+        """The length of the gradient of f at 0."""
         fit = self.fit
         return max(float(np.linalg.norm(fit.back(fit.zero, fit.data)[0])), TINY)

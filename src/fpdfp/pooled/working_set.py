@@ -5,7 +5,7 @@
 with blocks of one coordinate for the l1 norm. Most blocks are 0 at the solution. Only some are worked on, those that
 are not 0 and those whose optimality condition is violated most, and on these f is replaced by a quadratic model. The
 model is minimised exactly (`fpdfp/quadratic/blocks.py`); the line search needs no more products with the data. The
-Hessian may be that of an earlier point, or of a part of the rows: it decides how fast the steps converge, not where to.
+Hessian may come from an earlier point or a part of the rows: it decides how fast the steps converge, not where to.
 Where the columns worked on have few entries no Hessian is made (`fpdfp/quadratic/columns.py`).
 """
 
@@ -140,7 +140,7 @@ class WorkingSets:
         return self.fit.bound(point, slope, nearest, enough=enough)
 
     def suffices(self, point: Point, gradient: Array, error: float) -> bool:
-        """Return whether nearly all of the error is that of the working set: a larger one needs another Hessian."""
+        """Return whether nearly all of the error belongs to the working set: a larger one needs another Hessian."""
         if self.set is None:
             return False
         blocks, slope = self.set.blocks, gradient[self.set.place]
@@ -188,7 +188,7 @@ class WorkingSets:
         return True
 
     def is_thin(self, chosen: IntArray) -> bool:
-        """Whether some blocks are single columns with so few entries that no Hessian of them is made."""
+        """Whether some blocks are single columns with too few entries for a Hessian."""
         data, count = self.fit.data, len(chosen)
         # Columns that matter have hardly less than half as many entries as others; to count takes a while.
         if not (data.sparse and self.blocks.single) or SWEEPS * data.X.nnz >= 2 * count * data.count:

@@ -1,4 +1,4 @@
-"""What a preconditioner offers, and symmetric matrices as they are sent: their lower triangles, flat."""
+"""The interface of preconditioners, and symmetric matrices as they are sent: flat lower triangles."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Announced:
 
     @classmethod
     def within(cls, reach: float, numbers: Array, dtype: np.dtype[Any]) -> Self:
-        """Return a short message of numbers whose error is at most so long, or else one of them in a precision."""
+        """Return a short message of numbers with a bounded error, or else one in a given precision."""
         if float(np.linalg.norm(numbers)) <= reach:
             return cls.plain(np.zeros_like(numbers, dtype=dtype))
         for levels in LEVELS:
@@ -74,7 +74,7 @@ class Announced:
 
     @functools.cached_property
     def array(self) -> Array:
-        """The numbers that everyone decodes."""
+        """The numbers that all clients decode."""
         return decode(self.message, limit=LARGEST)
 
 
@@ -108,11 +108,11 @@ class Preconditioner(abc.ABC):
     @property
     @abc.abstractmethod
     def numbers(self) -> Array:
-        """The numbers that S is made of, as everyone knows them."""
+        """The numbers that S is made of, as all clients know them."""
 
     @property
     def bits(self) -> int:
-        """The bits with which the server tells one client what S is."""
+        """The bits of the message that describes S to one client."""
         return plain_bits(self.numbers.shape, self.numbers.dtype)
 
     def __repr__(self) -> str:
@@ -133,7 +133,7 @@ class Coded(Preconditioner):
     rows: int | None
 
     def with_rows(self, one: Shape) -> Shape:
-        """Return the shape of x from that of one of its rows."""
+        """Return the shape of x from the shape of one of its rows."""
         return one if self.rows is None else (self.rows, *one)
 
     @property

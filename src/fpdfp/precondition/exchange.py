@@ -27,19 +27,19 @@ LARGEST_POWER = 120
 
 
 class Moments(NamedTuple):
-    """What a client sends: the lower triangle of the bound of its Hessian."""
+    """The message of a client: the lower triangle of the bound of its Hessian."""
 
     triangle: Array
 
 
 class Diagonal(NamedTuple):
-    """What a client sends: the diagonal of the bound of its Hessian."""
+    """The message of a client: the diagonal of the bound of its Hessian."""
 
     diagonal: Array
 
 
 class Response(NamedTuple):
-    """What a client sends: its response to an impulse, and its Lipschitz constant."""
+    """The message of a client: its response to an impulse, and its Lipschitz constant."""
 
     response: Array
     lipschitz: Array
@@ -62,7 +62,7 @@ class Exact(Question):
 
     @property
     def tells_pairs(self) -> bool:
-        """Whether products of pairs of features are told: not by a diagonal, and not by one column of a convolution."""
+        """Whether products of pairs of features are revealed: not by a diagonal or by one column of a convolution."""
         return self.kind not in ("diagonal", "fourier")
 
     def count_numbers(self, shape: Shape) -> int:
@@ -75,7 +75,7 @@ class Exact(Question):
 
 
 class Bounds(NamedTuple):
-    """What a client sends: the fourth power of a bound for each feature."""
+    """The message of a client: the fourth power of a bound for each feature."""
 
     powers: Array
 
@@ -120,7 +120,7 @@ class FeatureBounds(Question):
 
 
 class Gradient(NamedTuple):
-    """What a client sends: its gradient at a point."""
+    """The message of a client: its gradient at a point."""
 
     slope: Array
 
@@ -194,7 +194,7 @@ class Slopes(Question):
 
 
 def divide(sums: Once, count: int) -> Once:
-    """Return the mean over a given number of clients; what came from elsewhere is told by its fields."""
+    """Return the mean over a given number of clients; messages from elsewhere are recognised by their fields."""
     kind = next(kind for kind in (Moments, Diagonal, Response) if kind._fields == sums._fields)
     return kind(*(part / count for part in sums))
 
@@ -245,7 +245,7 @@ def rows_of(shape: Shape) -> int | None:
 def whitening_of(triangle: Array, shape: Shape) -> Whitening:
     """Return the whitening of the mean of the clients' bounds, given by its lower triangle.
 
-    Rounding the entries of a positive semidefinite H to float32, and those of its root, changes it by less than
+    Rounding the entries of a positive semidefinite H to float32, and the entries of its root, changes it by less than
     d 2⁻²¹ diag(H), which is added: so the result is above H, and positive definite also where H is not.
     """
     hessian = full(triangle)

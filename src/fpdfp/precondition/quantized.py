@@ -50,7 +50,7 @@ NAMES = {"none": "no preconditioner", "diagonal": "the diagonal", "whitening": "
 
 
 class Sent(NamedTuple):
-    """What a client sends: powers of two above the diagonal, the triangle relative to them, its gradient at zero.
+    """The message of a client: powers of two above the diagonal, the triangle relative to them, its gradient at zero.
 
     ``rounds`` is what it finds that whitening takes on its own data if no eigenvalue is below the noise.
     """
@@ -62,7 +62,7 @@ class Sent(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What a client sends where the diagonal is all that is wanted."""
+    """The message of a client if the diagonal is all that is wanted."""
 
     sizes: Array
 
@@ -101,7 +101,7 @@ class QuantizedMoments(Question):
     Each of m clients, drawn at random, sends the triangle of its bound relative to powers of two above its diagonal,
     quantized (max-norm QSGD, entropy coded), the exponents of these powers, and its gradient at zero in few levels.
     Eigenvalues of the mean that are below the noise, which the server estimates from the levels, are raised to it. What
-    the server announces to everyone is the Cholesky root of that, quantized with a step to which the method is not
+    the server announces to all clients is the Cholesky root of that, quantized with a step to which the method is not
     sensitive; both sides use the quantized one. Since clients compute their Lipschitz constants in whatever coordinates
     come out, steps are safe however rough all this is.
 
@@ -141,16 +141,16 @@ class QuantizedMoments(Question):
         return n_clients if self.clients is None else min(self.clients, n_clients)
 
     def draw_clients(self, n_clients: int, seed: int) -> IntArray:
-        """Who of a given number of clients sends something."""
+        """The clients that send something, of a given number."""
         return choose_clients(seed, 0, n_clients, self.count(n_clients), Purpose.ONCE_CLIENTS)
 
     @property
     def tells_pairs(self) -> bool:
-        """Whether products of pairs of features are told: not by the diagonal alone."""
+        """Whether products of pairs of features are revealed: not by the diagonal alone."""
         return bool(self.levels)
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
-        """What each field of a message goes through, and its shape."""
+        """The compressor of each field of a message, and its shape."""
         d = shape[-1]
         sizes: dict[str, tuple[Compressor, Shape]] = {"sizes": (Natural(), (d,))}
         if not self.levels:
@@ -282,7 +282,7 @@ def is_uneven(diagonal: Array) -> bool:
 
 
 def weights(sizes: Array) -> Array:
-    """The root of the product of two sizes for each entry of a triangle; 1 where there is none."""
+    """The root of the product of two sizes for each entry of a triangle; 1 for entries without sizes."""
     rows, columns = np.tril_indices(sizes.shape[-1])
     roots = np.sqrt(np.where(sizes > 0, sizes, 1.0))
     product: Array = roots[..., rows] * roots[..., columns]
@@ -342,7 +342,7 @@ def predicted(first: Half, second: Half, slope: Array, scale: Array | None, accu
 
 
 def powers_above(diagonals: Array) -> Array:
-    """The smallest powers of two that are at least so much, 0 where nothing is."""
+    """The smallest powers of two above given numbers, 0 for zeros."""
     exponents = np.ceil(np.log2(np.where(diagonals > 0, diagonals, 1.0)))
     powers: Array = np.where(diagonals > 0, 2.0 ** np.clip(exponents, -LARGEST_POWER, LARGEST_POWER), 0.0)
     return powers
@@ -367,6 +367,6 @@ def variances(decoded: Array, levels: int) -> Array:
 
 
 def filled(curvature: Array) -> Array:
-    """Return curvatures with the mean of the others where there is none: such a coordinate may have any."""
+    """Return curvatures with missing ones replaced by the mean of the others: such a coordinate may have any."""
     there = curvature > 0
     return np.where(there, curvature, curvature[there].mean() if there.any() else 1.0)

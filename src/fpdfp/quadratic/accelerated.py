@@ -5,7 +5,7 @@
 A step takes one product with the Hessian and a prox in a diagonal metric m, so that tens of them take less time than
 one Newton system. m is a multiple of the diagonal of the Hessian; the multiple follows from the curvature that steps
 meet (A. Beck and M. Teboulle, "A fast iterative shrinkage-thresholding algorithm for linear inverse problems", SIAM J.
-Imaging Sci. 2, 2009). The prox of differences of neighbours is exact, that of any other sparse B is computed in its
+Imaging Sci. 2, 2009). The prox of differences of neighbours is exact; for any other sparse B it is computed in its
 dual.
 """
 

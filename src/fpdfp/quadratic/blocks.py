@@ -45,7 +45,7 @@ class Blocks(NamedTuple):
         return np.diff(self.starts)
 
     def select(self, chosen: IntArray) -> Blocks:
-        """Return some of the blocks, in order; ``coordinates`` are those of the same space."""
+        """Return some of the blocks, in order; ``coordinates`` belong to the same space."""
         sizes = self.sizes[chosen]
         starts = np.concatenate([[0], np.cumsum(sizes)])
         within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
@@ -83,7 +83,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(penalty: Penalty, count: int) -> Blocks | None:
-    """Return the blocks of a penalty of a given number of coordinates, None if it is no sum of norms of blocks."""
+    """Return the blocks of a penalty of a given number of coordinates, None if it is not a sum of norms of blocks."""
     if isinstance(penalty, L1 | Zero):
         weight = penalty.weight if isinstance(penalty, L1) else 0.0
         return Blocks(np.arange(count), np.arange(count + 1), np.broadcast_to(np.float64(weight), (count,)).copy())
@@ -189,7 +189,7 @@ class BlockDescent:
         return u, slope, "there"
 
     def _bend(self, free: IntArray, u: Array, norms: Array) -> Array:
-        """Return the Hessian of the model on the free coordinates, with that of the norms of larger blocks."""
+        """Return the Hessian of the model on the free coordinates, and of the norms of larger blocks."""
         from fpdfp._kernels.quadratic import bend
 
         system = self.hessian[np.ix_(free, free)]

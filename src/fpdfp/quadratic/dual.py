@@ -37,8 +37,8 @@ class DualSteps:
 
     They end when the duality gap, which bounds ‖u − prox(y)‖²/2t, shows that u is within tol (a‖u‖ + b‖y − u‖) of the
     prox, (a, b) = ``reach``; with ``origin`` within tol (a‖u‖ + b‖origin − u‖), after at least one step. Where g is not
-    finite everywhere there is no gap, and the progress of a dual step is taken for it. A client's steps do not depend
-    on those of others.
+    finite everywhere the gap is unknown, and the progress of a dual step is taken for it. A client's steps do not
+    depend on other clients' steps.
     """
 
     def __init__(

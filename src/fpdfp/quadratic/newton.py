@@ -98,7 +98,7 @@ class Multipliers:
         return cls(model, v, matrix, scipy.sparse.csr_array(rows.T) if few else None)
 
     def step(self, smooth: Smooth, x: Array, tau: float, accuracy: float) -> tuple[Array, float]:
-        """Take damped Newton steps until the gradient is at most so long; return x, and the length of the gradient."""
+        """Take damped Newton steps until the gradient has at most a given length; return x, and the length of the gradient."""
         centre = x
         value, w, slope, _ = self._evaluate(smooth, x, centre, tau)
         length, stalled = float(np.linalg.norm(slope)), 0
@@ -166,7 +166,7 @@ class Multipliers:
         """Choose a σ that makes the kinks of ψ as wide as Bx is long, given Bx where f alone is about least.
 
         prox_{τ g*}(τBx) with a large τ shows how large the dual is: for a norm of weight μ it is about μ, and σ is to
-        be about μ/|Bx|. ``balanced`` is the curvature of f in units of that of ‖Bx‖².
+        be about μ/|Bx|. ``balanced`` is the curvature of f in units of the curvature of ‖Bx‖².
         """
         dual = self.penalty.conjugate_prox(balanced * image, balanced)
         sizes = float(np.linalg.norm(dual)), float(np.linalg.norm(image))
@@ -284,7 +284,7 @@ def _solve_positive(raised: Callable[[float], Array], right: Array, size: float)
 
 
 def _conjugate_gradients(product: Callable[[Array], Array], right: Array) -> Array:
-    """Solve roughly; the residual asked for shrinks with the right side, which keeps Newton superlinear."""
+    """Solve roughly; the requested residual shrinks with the right side, which keeps Newton superlinear."""
     solution = np.zeros_like(right)
     residual = right.copy()
     direction = residual
