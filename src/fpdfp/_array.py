@@ -28,7 +28,7 @@ def to_host(array: Array) -> Array:
 
 
 def read_only(array: Array) -> Array:
-    """Return a view that a user's function cannot change the array through; on the GPU, where there is none, a view."""
+    """Return a view that a user's function cannot change the array through; on the GPU an ordinary view."""
     view = array.view()
     if namespace(array) is np:
         view.flags.writeable = False

@@ -20,7 +20,7 @@ HOST_MEMORY = (1, 3, 11)
 
 
 def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
-    """Return ``value`` as an int in the given range, or say why it is none."""
+    """Return ``value`` as an int in the given range; raise an error otherwise."""
     if type(value) is int and value >= at_least and (at_most is None or value <= at_most):
         return value
     accepted = f"an integer of at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
@@ -92,7 +92,7 @@ def choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
 def finite(name: str, array: Array, place: Callable[[int], tuple[int, ...]] | None = None) -> Array:
     """Return ``array`` if every entry is finite, or say where the first other one is.
 
-    ``place`` returns the index to name for an entry, given its number; by default it is that of the array. Entries are
+    ``place`` returns the index to name for an entry, given its number; by default the index in the array. Entries are
     looked at some at a time: rows in a file that is mapped into memory may be more than fit there.
     """
     if array.size <= AT_A_TIME and np.isfinite(array).all():

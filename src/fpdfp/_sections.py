@@ -54,7 +54,7 @@ class Section(abc.ABC):
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: plain numbers, lists, texts, and null for what is no finite number.
+    """Return a value as JSON has it: plain numbers, lists, texts, and null for numbers that are not finite.
 
     >>> plain({"a": float("nan"), "b": (1, 2)})
     {'a': None, 'b': [1, 2]}

@@ -314,7 +314,7 @@ class _Trial:
             )
 
     def _noise(self, y: Array, t: float) -> float:
-        """What rounding may make of (y − p)/t."""
+        """The rounding error of (y − p)/t."""
         return 1000 * float(np.finfo(y.dtype).eps) * _length(y) / t
 
 

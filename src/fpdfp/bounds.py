@@ -54,7 +54,7 @@ LEFT = 32
 
 
 class Space(Protocol):
-    """What is public of a problem: :class:`fpdfp.problem.Model`."""
+    """The public part of a problem: :class:`fpdfp.problem.Model`."""
 
     @property
     def penalty(self) -> Penalty:
@@ -78,7 +78,7 @@ class Bound(NamedTuple):
 
 
 class SmoothDuals:
-    """What is known of losses without rows: a gradient, perhaps a ridge, and a number that f is not below."""
+    """Bounds for losses without rows: a gradient, perhaps a ridge, and a lower bound of f."""
 
     def __init__(self, losses: Losses, x: Array, weights: Array, gradient: Array, value: Callable[[], float]) -> None:
         total = float(weights.sum())
@@ -94,7 +94,7 @@ class SmoothDuals:
         self._eps = float(np.finfo(losses.dtype).eps)
 
     def gradient(self, direction: Array | None = None) -> Array:
-        """Return the gradient of h; there are no other dual points."""
+        """Return the gradient of h, the only dual point."""
         return self._gradient
 
     def gap(self, direction: Array | None, scale: float) -> float:
@@ -260,7 +260,7 @@ class Search:
     def bound(self, v: Array, *, direction: Array | None = None, whole: bool = False) -> Bound:
         """Return the bound at the dual point of v and a direction.
 
-        v is moved so that Bᵀv fits wherever there is no ridge, or with ``whole`` everywhere.
+        v is moved so that Bᵀv fits wherever the ridge is 0, or with ``whole`` everywhere.
         """
         penalty, linop, duals = self.model.penalty, self.model.linop, self.duals
         q = self.slope if direction is None else duals.gradient(direction)
@@ -438,27 +438,27 @@ def _solve_definite(matrix: Array, right: Array) -> Array | None:
 
 
 class Metered:
-    """Dual points that tell what each client is asked for them: shapes of numbers in double precision, up and down.
+    """Dual points that report the messages they need: shapes of numbers in double precision, up and down.
 
     Parameters
     ----------
     duals
         The dual points.
     asked
-        Is told the shapes of what comes up, and what goes down next to the point and the client's weight.
+        Receives the shapes of what comes up, and what goes down next to the point and the client's weight.
     """
 
     def __init__(self, duals: DualPoints, asked: Callable[[Sequence[Shape], Sequence[Array]], None]) -> None:
         self._duals, self._asked, self.ridge = duals, asked, duals.ridge
 
     def gradient(self, direction: Array | None = None) -> Array:
-        """Return a gradient: one up, and a direction down; that of x comes along with ``rounding``."""
+        """Return a gradient: one up, and a direction down; the gradient at x comes with ``rounding``."""
         if direction is not None:
             self._asked([self.ridge.shape], [direction])
         return self._duals.gradient(direction)
 
     def gap(self, direction: Array | None, scale: float) -> float:
-        """Return a gap: a number up, the scale down, and a direction where there is one; nothing for that of x."""
+        """Return a gap: a number up, the scale down, and a direction if any; nothing for the gap at x."""
         if direction is not None or scale != 1.0:
             self._asked([()], [np.array(scale)] if direction is None else [direction, np.array(scale)])
         return self._duals.gap(direction, scale)

@@ -94,8 +94,8 @@ class AbsentError(RuntimeError):
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer
     """A site does not answer: one sentence for the analyst, a detail for the site's log, and its rule.
 
-    >>> str(Refusal("this site does not tell second moments of its rows", "12 rows"))
-    'this site does not tell second moments of its rows'
+    >>> str(Refusal("this site does not send second moments of its rows", "12 rows"))
+    'this site does not send second moments of its rows'
     """
 
     def __init__(self, sentence: str, detail: str = "", rule: str = "") -> None:
@@ -118,7 +118,7 @@ class RefusalError(RuntimeError):
 
 
 class ModelFileError(ValueError):
-    """A file is no fitted model, is damaged, or was written by a newer version."""
+    """A file does not hold a fitted model, is damaged, or was written by a newer version."""
 
 
 class DataSetError(RuntimeError):
@@ -130,4 +130,4 @@ class StorageError(OSError):
 
 
 class RunFolderError(ValueError):
-    """A folder is not that of a run, or a file in it is damaged."""
+    """A folder does not hold a run, or a file in it is damaged."""

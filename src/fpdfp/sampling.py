@@ -107,7 +107,7 @@ class Sampling:
 
     @functools.cached_property
     def strata(self) -> Strata:
-        """How the others are drawn."""
+        """The way in which the others are drawn."""
         return Strata(np.flatnonzero(self.probabilities < CERTAIN), self.probabilities, self.count - len(self.certain))
 
     def draw(self, seed: int, round_: int) -> IntArray:

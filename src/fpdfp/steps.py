@@ -109,7 +109,7 @@ Step: TypeAlias = float | Schedule | Literal["auto"]
 
 
 class Drawn(NamedTuple):
-    """What clients that are drawn with unequal probabilities p_i mean for steps.
+    """The effect of unequal probabilities p_i on steps.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class Drawn(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What a step can be chosen from; clients send their part once.
+    """The constants from which a step is chosen; clients send their part once.
 
     Attributes
     ----------

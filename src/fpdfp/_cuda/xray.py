@@ -170,7 +170,7 @@ def _most_shared() -> int:
 
 
 def _allow(kernel: Any, shared: int, why: str) -> None:
-    """Let a kernel use so much shared memory."""
+    """Let a kernel use an amount of shared memory."""
     if shared > _most_shared():
         raise ValueError(
             f"this scan needs {shared} bytes of shared memory for {why}, but this GPU gives a block {_most_shared()}; "

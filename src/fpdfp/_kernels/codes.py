@@ -1,4 +1,4 @@
-"""Codes of integers without a model: a fixed number of bits, and those of Elias.
+"""Codes of integers without a model: a fixed number of bits, and Elias codes.
 
 P. Elias, "Universal codeword sets and representations of the integers", IEEE Trans. Inf. Theory 21 (1975).
 
@@ -211,7 +211,7 @@ def _read_gamma(words: Any, position: Any, limit: Any) -> Any:
 def read_frequencies(words: Any, limit: Any, first: Any, last: Any, escape: Any, most: Any, frequencies: Any) -> Any:
     """Read one less than each gamma code into the places first to last, and the escape's; return the end, −1 if none.
 
-    Numbers may be up to ``most``; ``escape`` is −1 where there is none.
+    Numbers may be up to ``most``; ``escape`` is −1 without one.
     """
     position = int64(0)
     for place in range(first, last + 2):

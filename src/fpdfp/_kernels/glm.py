@@ -2,7 +2,7 @@
 
 A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, plus the ridge ``½ Σ_j l2_j x_j²``.
 ``phi`` and ``slope`` are the addresses of φ and its derivative, p and q their parameters; ``weights`` multiply the
-rows' losses, and ``shifts`` are added to their linear forms, both None where there are none. Gradients take the vector
+rows' losses, and ``shifts`` are added to their linear forms, both may be None. Gradients take the vector
 ``l2``, values the ridge itself, which all clients share.
 
 A matrix is four arguments, here and in the kernels of other losses: a dense X, or ``data``, ``indices`` and ``indptr``

@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def forget_stale_code(folder: Path) -> None:
     """Delete the machine code that Numba keeps of a folder's kernels if any of their sources has changed.
 
-    Numba looks at a kernel's own file, but not at those of the kernels that were compiled into it.
+    Numba looks at a kernel's own file, but not at the files of kernels that were compiled into it.
     """
     stamp = "\n".join(f"{f.name} {f.stat().st_mtime_ns} {f.stat().st_size}" for f in sorted(folder.glob("*.py")))
     cache = folder / "__pycache__"

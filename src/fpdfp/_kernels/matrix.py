@@ -43,7 +43,7 @@ def multiply_chunk(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any)
     """Multiply up to ``CHUNK`` vectors at once, laid out so that processors do them side by side.
 
     Each vector's sums are taken in the same order as by :func:`fpdfp._kernels.glm.sparse_dot`, so the bits
-    are those of a vector that comes alone.
+    are the same as for a single vector.
     """
     count = vectors.shape[0]
     if count < LANES:

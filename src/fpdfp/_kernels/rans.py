@@ -365,7 +365,7 @@ def _refill(state: Any, word: Any) -> Any:
 
 @serial
 def decode(words: Any, count: Any, states: Any, slots: Any, levels: Any) -> Any:
-    """Write the quotient of every level (128 for an escape); return 0, or BROKEN if this is no stream of ours.
+    """Write the quotient of every level (128 for an escape); return 0, or BROKEN for other streams.
 
     ``words`` has four more entries than the ``count`` that belong to the stream.
     """

@@ -476,7 +476,7 @@ def decode_rows(
 ) -> Any:  # fmt: skip
     """Read the scales and levels of bodies that stand one after the other; return whether all could be read.
 
-    A body that is damaged and one in a code that is not read here make no difference: reading it alone tells.
+    A body that is damaged and one in a code that is not read here make no difference: only reading it shows which.
     """
     count, size = levels.shape
     n_blocks = scales.shape[1]

@@ -69,7 +69,7 @@ def add_padded(rows: Any, columns: Any, nz: Any, out: Any) -> None:
 
 @serial
 def adjoint_plane(before: Any, v: Any, i: Any, nz: Any, zeros: Any, rows: Any, columns: Any, out: Any) -> None:
-    """Write plane i of Bᵀv; ``before`` is that of the first component one plane back."""
+    """Write plane i of Bᵀv; ``before`` is the first component one plane back."""
     pad(v, i, nz, rows, columns)
     difference(before if i > 0 else zeros, v[0, i] if i + 1 < v.shape[1] else zeros, out)
     add_padded(rows, columns, nz, out)

@@ -16,8 +16,8 @@ A knot between two rows q and q + 1 is shared by them in proportion. One below t
 has risen already: the shares 1 − f and f with a negative f. Both sums are taken in float64: they are differences of
 much larger numbers. Of a line of voxels only those that some row sees are taken into account.
 
-The forward kernel's threads own columns of data, those of the transpose own planes of the volume: nothing is written by
-two of them, and every sum is taken in an order that does not depend on their number.
+The forward kernel's threads own columns of data, the threads of the transpose own planes of the volume: nothing is
+written by two of them, and every sum is taken in an order that does not depend on their number.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ VOXELS = 128
 
 
 class Scan(NamedTuple):
-    """What a folder describes."""
+    """The scan that a folder describes."""
 
     projections: Array
     geometry: ConeBeam
@@ -125,7 +125,7 @@ def _report(found: Calibration | None, result: Reconstruction) -> dict[str, Any]
 
 
 def _draw(found: Calibration | None, result: Reconstruction, file: Path) -> None:
-    """Draw three orthogonal slices, the curves of the calibration and that of the weight."""
+    """Draw three orthogonal slices, and the curves of the calibration and of the weight."""
     from matplotlib.figure import Figure
 
     from fpdfp._array import to_host

@@ -94,7 +94,7 @@ def filter_projections(data: Array, geometry: ConeBeam, window: Window = "ram-la
 
 
 def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
-    """What every column of every view is multiplied with: its part of the circle, and how much its lines count."""
+    """The weights of every column of every view: its part of the circle, and the weight of its lines."""
     covered = coverage(found.angles)
     short = min(-columns[0], columns[-1]) / found.pitch[0]
     if short < 0.499 and abs(columns[0] + columns[-1]) > found.pitch[0]:

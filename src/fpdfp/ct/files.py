@@ -166,7 +166,7 @@ def _ending(path: Path) -> str:
 
 
 def _order(axes: Any, usual: str) -> tuple[int, int, int]:
-    """Where x, y and z are among the axes of the file."""
+    """The places of x, y and z among the axes of the file."""
     names = usual if axes is None else axes
     if not isinstance(names, str) or sorted(names) != ["x", "y", "z"]:
         raise ValueError(f"axes must name x, y and z in the order of the file, such as 'zyx', got {axes!r}")

@@ -167,7 +167,7 @@ def psnr(image: Any, truth: Any, *, peak: float | None = None) -> float:
 class Ellipsoids:
     """A sum of ellipsoids, each of constant density.
 
-    :meth:`project` gives the line integrals of the ellipsoids themselves, in closed form, not those of voxels.
+    :meth:`project` gives the line integrals of the ellipsoids themselves, in closed form, not of voxels.
     Projections that are computed from voxels by the same projector as in the reconstruction make any method look better
     than it is (the "inverse crime"); these projections avoid that.
 
@@ -425,7 +425,7 @@ def _quadratic(form: Array, a: Array, b: Array) -> Array:
 
 
 def _chords(inverse: Array, centre: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """Where upright lines at (x, y) enter and leave an ellipsoid; the same place for lines that miss it."""
+    """The points where upright lines at (x, y) enter and leave an ellipsoid; the same place for lines that miss it."""
     across = inverse[:, :2]
     up = inverse[:, 2]
     start = (x - centre[0])[..., None] * across[:, 0] + (y - centre[1])[..., None] * across[:, 1]

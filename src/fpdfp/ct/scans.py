@@ -107,7 +107,7 @@ def air(raw: Any, dark: Any = None) -> Array:
 
     For scans without flat images. The outer eighth of the columns on either side is looked at in all views. Per row,
     the intensity is the mean of the shortest interval that holds two fifths of the counts there: it lies on the air
-    even if the object covers half of these pixels. Rows in which there is no air take the value of the nearest other
+    even if the object covers half of these pixels. Rows without air take the value of the nearest other
     row, with an :class:`fpdfp.errors.AccuracyWarning`.
 
     Parameters

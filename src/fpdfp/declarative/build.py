@@ -1,4 +1,4 @@
-"""What settings describe: the problem, what to measure, the method and its messages."""
+"""Problems, metrics, methods and messages, built from settings."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def deal(
 
 
 def make_penalty(penalty: dict[str, Any]) -> fpdfp.penalties.Penalty:
-    """Make a penalty that needs no more than its own settings; that of images is the total variation."""
+    """Make a penalty that needs no more than its own settings; for images, the total variation."""
     kind = penalty["kind"]
     if kind == "l1":
         return fpdfp.penalties.L1(penalty["weight"])

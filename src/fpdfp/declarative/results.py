@@ -115,7 +115,7 @@ def number(value: float | None, form: str) -> str:
 
 
 def differences(first: Any, second: Any) -> dict[str, tuple[Any, Any]]:
-    """Return the dotted keys at which nested settings differ, with both values, None where there is none.
+    """Return the dotted keys at which nested settings differ, with both values, None for missing ones.
 
     >>> differences({"run": {"rounds": 1, "tol": 0.0}}, {"run": {"rounds": 2, "tol": 0.0}})
     {'run.rounds': (1, 2)}

@@ -70,7 +70,7 @@ MESSAGES = {
 
 
 class Job(NamedTuple):
-    """A run: what it is called in tables and reports, its settings, its seed, its folder, and that of the experiment.
+    """A run: what it is called in tables and reports, its settings, seed and folder, and the experiment's folder.
 
     ``changes`` are the values of the keys that are swept.
     """
@@ -254,7 +254,7 @@ def _make_history(built: Built, found: ManyResult, place: int, traffic: Traffic,
 
 
 class Outcome(NamedTuple):
-    """What came of an experiment.
+    """The outcome of an experiment.
 
     Attributes
     ----------
@@ -380,7 +380,7 @@ def _place(cases: Sequence[Case], output: Path | None) -> tuple[str, Path]:
 
 
 def _check_all(cases: Sequence[Case], folder: Path) -> list[Job]:
-    """Return all jobs, if every setting can be run and none of the folders is that of another."""
+    """Return all jobs, if every setting can be run and no two share a folder."""
     todo = list_jobs(cases, folder)
     for job in todo:
         is_done(job)
@@ -410,7 +410,7 @@ def locate(error: Exception, case: Case) -> SettingsError:
 
 @contextlib.contextmanager
 def show_warnings() -> Iterator[None]:
-    """Have warnings told in a line each."""
+    """Print each warning in a line."""
     with warnings.catch_warnings():
         for kind in (AccuracyWarning, DivergenceWarning, StepTooLargeWarning):
             warnings.simplefilter("always", kind)

@@ -486,7 +486,7 @@ def remake(settings: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
 
 
 def remake_messages(settings: Mapping[str, Any]) -> Any:
-    """Make what checked settings say of messages, as ``fpdfp.solve`` takes it."""
+    """Make the compressors that checked settings describe, for ``fpdfp.solve``."""
     if "kind" not in settings:
         return {name: remake_messages(one) for name, one in settings.items()}
     if settings["kind"] in ("automatic", "none"):

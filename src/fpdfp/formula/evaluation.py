@@ -46,9 +46,9 @@ class Values(NamedTuple):
     Attributes
     ----------
     numbers
-        Numbers; for a column of texts those of the levels.
+        Numbers; for a column of texts, numbers of levels.
     missing
-        Where there is none.
+        Where a value is missing.
     levels
         The levels of a column of texts, None for numbers.
     """

@@ -48,7 +48,7 @@ QUOTED = re.compile(r"`([^`]*)`")
 def parse(text: str) -> Formula:
     """Return the tree of a formula; everything that is not declared is refused by name.
 
-    The grammar of terms is that of ``formulaic`` (and of patsy and R): ``+``, ``-``, ``:``, ``*``, ``/``, ``%in%``,
+    The grammar of terms follows ``formulaic`` (and patsy and R): ``+``, ``-``, ``:``, ``*``, ``/``, ``%in%``,
     ``(a + b)**2``, ``- 1`` or ``+ 0`` for no intercept, and backticks around names that are not Python's. A factor is a
     column, ``C(column, ref=…, levels=[…])``, ``I(…)`` or ``{…}`` of arithmetic, comparisons and functions, one of the
     functions by itself, or a spline ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``. ``offset(…)`` is added to the

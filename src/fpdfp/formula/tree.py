@@ -1,6 +1,6 @@
-"""What a formula may say: a tree of declared nodes, which sites evaluate; no text of it is ever executed.
+"""Formulas as trees of declared nodes, which sites evaluate; no text is ever executed.
 
-A node is told by the names of its fields, which no two kinds share, so that a tree of dictionaries names which is
+A node is recognised by the names of its fields, which no two kinds share, so that a tree of dictionaries names which is
 meant.
 """
 
@@ -112,7 +112,7 @@ class Numeric:
 
 @dataclasses.dataclass(frozen=True)
 class Categorical:
-    """A factor with levels, which are those of the column at all sites unless they are given."""
+    """A factor with levels, by default all levels of the column at all sites."""
 
     name: str
     column: str
@@ -176,7 +176,7 @@ class Formula:
     intercept
         Whether there is one.
     offset, weights
-        What is added to the linear predictor, and the weight of each row; None where there is none.
+        What is added to the linear predictor, and the weight of each row; None if absent.
     strata
         The columns whose levels are strata.
     cluster

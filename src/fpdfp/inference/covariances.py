@@ -32,7 +32,7 @@ def covariance(
 ) -> Array:
     """Return the covariance of the coefficients of a fit without a penalty.
 
-    With H the summed Hessian, n the rows, p the coefficients, s the score of a row and S that of a site:
+    With H the summed Hessian, n the rows, p the coefficients, s the score of a row and S the score of a site:
 
     - ``"model"``: φ H⁻¹, with φ the dispersion. Right if the model is.
     - ``"HC0"``: H⁻¹ (Σ s sᵀ) H⁻¹, right for large n even if the variance function is not; ``"HC1"``, also called

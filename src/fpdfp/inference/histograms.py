@@ -14,7 +14,7 @@ from fpdfp.errors import ArgumentError, RefusalError
 
 @dataclass(frozen=True)
 class Cells:
-    """Sums over cells; those of several sites add up where cells are the same, and stand besides each other otherwise.
+    """Sums over cells; those with the same cells add up, and other cells are joined.
 
     A cell has the values from ``lower`` to below ``upper``.
     """
@@ -130,7 +130,7 @@ def score_histogram(scores: Any, outcomes: Any, edges: Any = None, *, least: int
     outcomes
         1 for rows with an event, 0 for others.
     edges
-        From 0 to 1; None for those of :func:`chance_edges`.
+        From 0 to 1; None for the edges of :func:`chance_edges`.
     least
         Every count is at least this, or 0: neighbouring cells are put together until it is so.
 

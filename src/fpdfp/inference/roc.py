@@ -63,7 +63,7 @@ def roc_curve(histogram: ScoreHistogram, effective: tuple[float, float] | None =
     Parameters
     ----------
     histogram
-        The sum of those of the sites.
+        The sum over sites.
     effective
         With weights of rows: how many rows with an event, and without, are worth as much, (Σw)²/Σw², for the standard
         error. It is DeLong's for rows of weight 1, and with weights an approximation that takes them as independent of

@@ -1,4 +1,4 @@
-"""What a fitted model says about itself."""
+"""The summary of a fitted model."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class Summary(Section):
     sites, rows, left_out
         The sites, the rows of each that were used, and those excluded for missing values.
     deviance
-        Twice the sum of the negative log-likelihoods less that of a perfect fit, or the sum of squares; without the
+        Twice the sum of the negative log-likelihoods less the sum for a perfect fit, or the sum of squares; without the
         penalty.
     penalty
         In words.
     status, rounds, bits_up, bits_down
         How the run ended, its rounds, and all bits that sites and server sent.
     table
-        The coefficients with standard errors, tests and intervals; None if there are none.
+        The coefficients with standard errors, tests and intervals; None if not available.
     refused
-        Why there are no standard errors, in a sentence.
+        The reason for missing standard errors, in a sentence.
     family
         The family and its link, in words.
     has_dispersion, dispersion
@@ -222,12 +222,12 @@ class Summary(Section):
         }
 
     def to_csv(self, path: Any = None) -> str | None:
-        """Write :meth:`frame` as CSV with all digits to a file, or return the text if there is no path."""
+        """Write :meth:`frame` as CSV with all digits to a file, or return the text without a path."""
         text = str(self.frame().to_csv(lineterminator="\n"))
         return _write(path, text)
 
     def to_json(self, path: Any = None) -> str | None:
-        """Write everything as JSON with all digits to a file, or return the text if there is no path.
+        """Write everything as JSON with all digits to a file, or return the text without a path.
 
         Numbers that are not finite become null.
         """

@@ -233,7 +233,7 @@ class Losses(abc.ABC):
         return None
 
     def spread_at(self, x: Array, clients: IntArray) -> Array | None:
-        """Return the weight of each given client's rows, and their kernel weight; None for losses other than quantiles."""
+        """Return the weight of each client's rows and their kernel weight; None for losses other than quantiles."""
         return None
 
     def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:

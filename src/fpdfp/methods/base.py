@@ -362,7 +362,7 @@ class Remembering(abc.ABC):
         """Return what clients remember before the first round, with a leading client axis."""
 
     def take_message(self, shared: dict[str, Array], message: Any) -> dict[str, Array]:
-        """Return the fields of ``shared_memory`` after ``client_update``, as far as the server's message determines them."""
+        """Return the fields of ``shared_memory`` after ``client_update`` that the server's message determines."""
         return shared
 
     def remember(self, shared: dict[str, Array], sent: Any, k: int) -> dict[str, Array]:

@@ -60,7 +60,7 @@ class NewtonMessage(NamedTuple):
 
 
 class NewtonReply(NamedTuple):
-    """The message of a client: the differences of its Hessian and of its linear term to what the server knows of them."""
+    """The message of a client: its Hessian and linear term less the values that the server knows."""
 
     hessian: Array
     linear: Array

@@ -189,7 +189,7 @@ class AugmentedLagrangian:
 
     @functools.cached_property
     def _smoothness(self) -> float:
-        """An estimate of the largest curvature of f: its Lipschitz constant, or else its Hessian's norm at the origin."""
+        """An estimate of the largest curvature of f: its Lipschitz constant, or the Hessian's norm at 0."""
         problem = self.problem
         known = float(problem.lipschitz.mean())
         if np.isfinite(known):

@@ -57,7 +57,7 @@ Ask = Callable[[Release], NoisySum]
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
-    """What a private result has cost, and in what unit.
+    """The cost of a private result, with its unit.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class PrivateFit:
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What is minimised, and what is public.
+    """The objective of a private fit, and its public parts.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def newton(ask: Ask, goal: Goal, steps: int | None = None) -> PrivateFit:
 
         x ← argmin_u ⟨g(x), u⟩ + ½ (u − x)ᵀH(u − x) + n (½ ridge ‖u‖² + penalty(Bu)),   g(x) the noisy gradient
 
-    K = clip(log₂(nμ/10√d) + 1, 2, 8) by default. Standard errors are those of H₂⁻¹ + σ²H₂⁻², σ the noise of the last
+    K = clip(log₂(nμ/10√d) + 1, 2, 8) by default. Standard errors come from H₂⁻¹ + σ²H₂⁻², σ the noise of the last
     gradient.
 
     Parameters

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What was spent of one table, and what is left.
+    """The budget of one table: spent and left.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Account(NamedTuple):
 
 
 class Ledger:
-    """What was spent, in a journal; one process at a time has it open.
+    """The spent budget, in a journal; one process at a time has it open.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ it, the other subtracts it. All but the sum looks uniform to all but the sites t
 
 A mask hides one content. So what a request was answered with is written down before the reply leaves
 (:class:`Masker`): the same request has the same reply, also after a restart, and other numbers under the same mask are
-refused. There is no recovery of a lost site (K. Bonawitz et al., *Practical secure aggregation for privacy-preserving
+refused. A lost site cannot be recovered (K. Bonawitz et al., *Practical secure aggregation for privacy-preserving
 machine learning*, 2017, has one): points hardly move between rounds, so the sum without a site, subtracted from the sum
 of the round before, is that site's gradient. Two sites are refused, since each would find the other's numbers by a
 subtraction.
@@ -42,7 +42,7 @@ PIECE = 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Membership:
-    """Which sites add up, and who they are: fixed for a run.
+    """The sites that add up, with their identities: fixed for a run.
 
     Parameters
     ----------

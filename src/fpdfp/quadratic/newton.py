@@ -98,7 +98,7 @@ class Multipliers:
         return cls(model, v, matrix, scipy.sparse.csr_array(rows.T) if few else None)
 
     def step(self, smooth: Smooth, x: Array, tau: float, accuracy: float) -> tuple[Array, float]:
-        """Take damped Newton steps until the gradient has at most a given length; return x, and the length of the gradient."""
+        """Take damped Newton steps until the gradient is short enough; return x and the gradient's length."""
         centre = x
         value, w, slope, _ = self._evaluate(smooth, x, centre, tau)
         length, stalled = float(np.linalg.norm(slope)), 0

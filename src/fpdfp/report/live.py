@@ -163,7 +163,7 @@ class Server(ThreadingHTTPServer):
         """Ignore browsers that disconnect during a reply."""
 
     def inside(self, path: str) -> str:
-        """Return a path without the token that it must begin with; empty, which is no path, if it does not."""
+        """Return a path without the token that it must begin with; empty if it does not."""
         token, slash, rest = path.removeprefix("/").partition("/")
         # In constant time, so that the answer's delay does not tell how much of a guess was right.
         same = hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
@@ -173,7 +173,7 @@ class Server(ThreadingHTTPServer):
         """Whether a request was meant for this server, and not for a name that someone has pointed at it.
 
         A page of another site can have its own name resolve to this address (DNS rebinding), but it cannot make a
-        browser send another name. An address is no name. The port may be another where it is forwarded.
+        browser send another name. Addresses are not names. The port may be another where it is forwarded.
         """
         if not host:
             return False
@@ -235,7 +235,7 @@ def serve(
         Folders of runs, or folders that contain some; they need not exist yet.
     host
         The address to listen on; by default only this machine can reach it. Who reads the page must know its ``url``,
-        which has a token in it. There is no encryption: do not serve it beyond networks that you trust.
+        which has a token in it. The connection is not encrypted: do not serve it beyond networks that you trust.
     port
         The port; 0 means any free port.
     title

@@ -58,7 +58,7 @@ def numbers(value: Any, most: int) -> list[float | int | None]:
 
 
 def read_section(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return what the page shows of a section; None where there is none. Raise ValueError for a damaged file."""
+    """Return the data of a section for the page; None if absent. Raise ValueError for a damaged file."""
     path = folder / f"{name}.json"
     try:
         if path.stat().st_size > LONGEST:

@@ -139,7 +139,7 @@ class SavedRun:
 
     @property
     def x(self) -> Array | None:
-        """The final x, or that of the latest checkpoint, or else the best; None before there is any."""
+        """The final x, or the latest checkpoint's, or else the best; None at first."""
         if "x" in self._final:
             return self._final["x"]
         return None if self.best is None else self.best.x
@@ -201,7 +201,7 @@ def load(path: str | Path) -> SavedRun:
     Raises
     ------
     fpdfp.errors.RunFolderError
-        There is no run, or its ``run.json`` is damaged.
+        The run is missing, or its ``run.json`` is damaged.
     """
     folder = Path(path)
     if folder.is_file():

@@ -51,7 +51,7 @@ class Recorder(Observer):
     problem
         The problem.
     name
-        The name of the run in tables and reports; by default that of the folder.
+        The name of the run in tables and reports; by default the folder's name.
     config
         The settings that led to this run, for ``config.toml``; by default a description of method and problem.
     reference
@@ -285,7 +285,7 @@ def write_result(
 ) -> Path:
     """Write the folder of a run that has ended, for reports; :class:`Recorder` writes one during a run.
 
-    There is no checkpoint in it to resume from.
+    The folder has no checkpoint to resume from.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ def write_result(
     name, config, model
         As of :class:`Recorder`.
     x
-        The coefficients that the model names; by default those of the result.
+        The coefficients that the model names; by default the result's.
     clients
         The samples of each client by name.
     seed
@@ -373,7 +373,7 @@ def linear_model(
     graph
         The graph of features, or None. It may have fewer features than there are columns.
     classes
-        The names of the classes in their order; for logistic losses that of −1, then that of 1.
+        The names of the classes in their order; for logistic losses first −1, then 1.
     standardized
         Whether coefficients are per standard deviation of their features, or per unit; None if unknown.
 
@@ -429,7 +429,7 @@ def make_info(name: str, **known: Any) -> dict[str, Any]:
 
 
 def describe_problem(problem: Problem, model: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what tells the problem from others, and name, samples, weight and labels of the first clients."""
+    """Return a key of the problem, and name, samples, weight and labels of the first clients."""
     losses, classes = problem.losses, None if model is None else model["classes"]
     count = min(problem.n_clients, MOST_CLIENTS)
     names = np.asarray(getattr(losses, "client_names", np.arange(count)))

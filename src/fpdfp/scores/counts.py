@@ -1,6 +1,6 @@
-"""Histograms that a site tells of a model's predictions and residuals: counts in cells of public grids.
+"""Histograms that a site sends of a model's predictions and residuals: counts in cells of public grids.
 
-Cells are told by their numbers, and only those that hold rows. What a site's policy says about small counts is done in
+Cells are sent by their numbers, and only those that hold rows. What a site's policy says about small counts is done in
 :meth:`coarsen`: then no count is below the least one.
 """
 

@@ -25,7 +25,7 @@ AXES: dict[Axis, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class LearningCurve(Section):
-    """How good the iterates of a fit are; ``print`` shows it.
+    """The evaluation of the iterates of a fit; ``print`` shows it.
 
     Attributes
     ----------
@@ -41,9 +41,9 @@ class LearningCurve(Section):
     level
         Of the confidence limits.
     notes
-        What sites did not tell.
+        The scores that sites did not send.
     exchanges, asked_up, asked_down
-        How often sites were asked for this, and all bits of that.
+        The number of requests for this, and all their bits.
     """
 
     section = "learning_curve"

@@ -47,7 +47,7 @@ def plot_roc(evaluation: Evaluation, path: str | os.PathLike[str] | None = None)
 def plot_calibration(evaluation: Evaluation, path: str | os.PathLike[str] | None = None) -> Any:
     """Draw observed against predicted chances of groups of rows, with 95 % limits.
 
-    The arguments are those of :func:`plot_roc`.
+    The arguments are as for :func:`plot_roc`.
     """
     table = evaluation.calibration_table
     if table is None:
@@ -62,14 +62,14 @@ def plot_calibration(evaluation: Evaluation, path: str | os.PathLike[str] | None
 
 
 def plot_sites(evaluation: Evaluation, measure: str, path: str | os.PathLike[str] | None = None) -> Any:
-    """Draw a forest plot: a measure of each site with its limits, and that of all.
+    """Draw a forest plot: a measure with its limits, of each site and of all.
 
     Parameters
     ----------
     evaluation
         Of a model.
     measure
-        One of those of ``evaluation.overall``, ``"auc"`` for instance.
+        One of ``evaluation.overall``, ``"auc"`` for instance.
     path
         A file for the picture, whose ending sets the format; None saves nothing.
     """

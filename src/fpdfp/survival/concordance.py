@@ -18,7 +18,7 @@ DIGITS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Concordance:
-    """Pairs of rows of which one has an event while the other is at risk; those of several sites add up.
+    """Pairs of rows of which one has an event while the other is at risk; pairs of several sites add up.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Concordance:
 
     @property
     def index(self) -> float:
-        """The share of concordant pairs, with tied ones counted half; NaN if there is no pair."""
+        """The share of concordant pairs, with tied ones counted half; NaN without pairs."""
         return (self.concordant + self.tied / 2.0) / self.pairs if self.pairs else float("nan")
 
     @property

@@ -21,7 +21,7 @@ FINE = 2.0**20
 
 @dataclasses.dataclass(frozen=True)
 class RiskCounts:
-    """Who enters and who leaves at which times, in each of some groups; those of several sites add up.
+    """The rows that enter and leave at each time, in each group; counts of several sites add up.
 
     Arrays have a row for each group and a column for each time.
 
@@ -171,7 +171,7 @@ class RiskCounts:
         return RiskCounts(self.times, self.start.sum(keepdims=True), **sums, delayed=self.delayed)
 
     def coarsen(self, least: int) -> RiskCounts:
-        """Return counts at the same times, such that no cell tells of fewer rows than that many.
+        """Return counts at the same times, such that no cell counts fewer rows than a minimum.
 
         In every group, rows with events are moved to later times until each number is 0 or at least ``least``, and so
         are those that leave without an event; rows that enter are moved to earlier times. No one leaves before he

@@ -16,7 +16,7 @@ from fpdfp.survival.counts import RiskCounts
 
 @dataclasses.dataclass(frozen=True)
 class LogRank:
-    """Events in each group, and those expected if all groups had the same hazard; those of several strata add up.
+    """Events in each group, and those expected if all groups had the same hazard; strata add up.
 
     Attributes
     ----------
