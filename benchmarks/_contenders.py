@@ -13,7 +13,8 @@ from benchmarks._problems import Setting, graph_guided
 from benchmarks._tuning import Spread
 from fpdfp import tuning
 from fpdfp._numbers import format_bits
-from fpdfp.engines.checkpoint import describe, fingerprint
+from fpdfp.cohorts.record import fingerprint
+from fpdfp.engines.checkpoint import describe
 from fpdfp.tuning import Choice, Outcome, Totals
 
 TARGETS = (1e-2, 1e-3, 1e-4, 1e-6)

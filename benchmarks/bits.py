@@ -38,8 +38,8 @@ from benchmarks._problems import DATA, SETS, N, Setting, graph_guided, is_there
 from benchmarks._tuning import Spread
 from fpdfp import tuning
 from fpdfp._numbers import format_bits
+from fpdfp.cohorts.record import fingerprint
 from fpdfp.declarative import pool
-from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.tuning import Choice, Outcome
 
 LOCAL_STEPS = 5

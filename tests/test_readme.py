@@ -35,7 +35,7 @@ def python(page: Path) -> str:
 
 
 #: A cluster of Ray is for a process of its own, and one at a time.
-RAY = [page for page in WRITTEN if "engines.Ray(" in python(page)]
+RAY = [page for page in WRITTEN if "cohorts.Ray(" in python(page)]
 RUNNABLE = [
     page
     for page in WRITTEN

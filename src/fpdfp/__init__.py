@@ -6,6 +6,7 @@ from fpdfp._lazy import attach
 
 if TYPE_CHECKING:
     from fpdfp import (
+        cohorts,
         compress,
         ct,
         datasets,
@@ -157,6 +158,7 @@ __all__ = [
     "ShiftedPDFP",
     "SparseGroup",
     "StatelessPDFP",
+    "cohorts",
     "compress",
     "ct",
     "datasets",
@@ -191,7 +193,7 @@ __all__ = [
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors families federation inference linops loggers losses "
+        "": "cohorts compress ct datasets engines errors families federation inference linops loggers losses "
         "methods models penalties precondition problem report rng runs scores steps survival tuning",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
