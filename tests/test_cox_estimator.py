@@ -236,10 +236,10 @@ def test_estimator_checks() -> None:
         ("Surv(time) ~ age", r"Surv takes \(time, event\) or \(start, stop, event\)"),
         ("Surv(time, died, sex, 1) ~ age", "Surv takes"),
         ("Surv(time, sex) ~ age", "holds texts"),
-        ("Surv(time, age) ~ stage", "no time of an event in .* rows at"),
-        ("Surv(time, entry, died) ~ age", "no time of an event in"),
+        ("Surv(time, age) ~ stage", "no event time in .* rows at"),
+        ("Surv(time, entry, died) ~ age", "no event time in"),
         ("Surv(time, died) ~ age + strata(1 + 2)", "strata.* takes the names of columns"),
-        ("Surv(time, died) ~ age + strata(age)", "must hold texts or integers to tell strata"),
+        ("Surv(time, died) ~ age + strata(age)", "must hold texts or integers to define strata"),
     ],
 )
 def test_formulas_that_are_refused(formula: str, says: str) -> None:

@@ -117,7 +117,7 @@ def finite(name: str, array: Array, place: Callable[[int], tuple[int, ...]] | No
 def host_array(name: str, value: Any) -> Array:
     """Return ``value`` as an array of NumPy: anything that NumPy takes, and tensors that offer DLPack alone."""
     if isinstance(value, np.ma.MaskedArray):
-        raise ArgumentTypeError(name, "must not be a masked array: fill in or leave out what is masked")
+        raise ArgumentTypeError(name, "must not be a masked array: fill in or exclude masked values")
     _refuse_gradient(name, value)
     if is_on_gpu(value):
         raise ArgumentTypeError(

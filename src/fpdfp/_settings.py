@@ -50,7 +50,7 @@ class Document:
             text = path.read_text(encoding="utf-8")
             data = tomllib.loads(text)
         except FileNotFoundError:
-            raise SettingsError(f"there is no file {path}; `fpdfp init {path}` writes an example") from None
+            raise SettingsError(f"{path}: file not found; `fpdfp init {path}` writes an example") from None
         except tomllib.TOMLDecodeError as error:
             at = _LINE.search(str(error))
             where = "at the end" if at is None else f"line {at[1]}"

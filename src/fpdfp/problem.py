@@ -627,6 +627,6 @@ def _weights(weights: Any, losses: Losses) -> Array:
     if (given <= 0).any():
         where = int(given.argmin())
         raise ArgumentError(
-            "weights", f"must be positive, got {given[where]:g} for client {where}; leave out clients that do not count"
+            "weights", f"must be positive, got {given[where]:g} for client {where}; exclude clients that do not count"
         )
     return given

@@ -52,7 +52,7 @@ class LossFacts:
             raise MessageError(f"shape must be lengths of at least 1, of at most {DEFAULT_LIMIT:,} entries in all")
         rows = (len(self.sizes),) if self.sizes.ndim == 1 and self.sizes.size else (1,)
         if self.sizes.shape != rows or not ((self.sizes >= 1) & (self.sizes <= LARGEST_SIZE)).all():
-            raise MessageError("sizes must say of each client how many samples it has")
+            raise MessageError("sizes must have the number of samples of each client")
         for name in ("probe", "values"):
             if getattr(self, name).shape != rows:
                 raise MessageError(f"{name} must be numbers of shape {rows}")
@@ -164,7 +164,7 @@ class Constants(Question):
         if self.batch_size is not None:
             return LossConstants(losses.batch_smoothness(self.batch_size, factor))
         if factor is None:
-            raise MessageError("Lipschitz constants are asked for in other coordinates, and there are none")
+            raise MessageError("Lipschitz constants were requested in coordinates that the losses lack")
         return LossConstants(losses.lipschitz_in(factor))
 
 
@@ -443,7 +443,7 @@ class LocalModels(Question):
     def points_at(self, shape: Shape) -> Points:
         """Return the point, with all features."""
         if len(shape) != 1 or self.features[-1] >= shape[-1]:
-            raise MessageError(f"losses of shape {shape} have no model in the features that are asked for")
+            raise MessageError(f"losses of shape {shape} have no model in the requested features")
         x = np.zeros(shape)
         x[self.features] = self.x
         return Points(x[None], np.array([-1]))
@@ -461,7 +461,7 @@ class LocalModels(Question):
         """Return what clients send."""
         losses = local.losses
         if not losses.can_restrict or len(losses.shape) != 1 or self.features[-1] >= losses.shape[-1]:
-            raise MessageError(f"losses of shape {losses.shape} have no model in the features that are asked for")
+            raise MessageError(f"losses of shape {losses.shape} have no model in the requested features")
         few = losses.restrict(self.features)
         point = self.x.astype(few.dtype)
         matrices = few.hessians(point, local.clients)

@@ -172,7 +172,7 @@ class Evaluations(Question):
         there = int(np.unpackbits(self.places).sum())
         wanted = (count_bytes(self.bits, there),)
         if self.numbers.shape != wanted or not (np.isfinite(self.scales) & (self.scales >= 0)).all():
-            raise MessageError("numbers and scales must be those of the points")
+            raise MessageError("numbers and scales must belong to the points")
         folds = 0 if self.folds is None else self.folds.all
         if self.held.min() < -1 or self.held.max() >= folds:
             raise MessageError(f"held must be folds from 0 to {folds - 1}, or −1")
@@ -197,7 +197,7 @@ class Evaluations(Question):
     def unit_sizes(self, d: int) -> Array:
         """Return the units of d entries."""
         if self.units.shape != (d,):
-            raise MessageError(f"units must be those of {d} entries")
+            raise MessageError(f"units must have {d} entries")
         return unit_sizes(self.units)
 
     def _groups(self, there: Array) -> list[tuple[int, Array]]:
@@ -228,7 +228,7 @@ class Evaluations(Question):
         """Return what clients send."""
         losses, clients = local.losses, local.clients
         if not isinstance(losses, LinearModel):
-            raise MessageError("losses must be those of a linear model")
+            raise MessageError("losses must have a linear model")
         d = math.prod(losses.shape)
         points, drawn = self.points(d), self.draw_folds(losses)
         with np.errstate(all="ignore"):
@@ -485,7 +485,7 @@ class DualSums(Evaluations):
             if getattr(self, name).dtype.str != kind or not np.isfinite(getattr(self, name)).all():
                 raise MessageError(f"{name} must be finite and of dtype {kind}")
         if self.moves.shape != (count_bytes(MOVE_BITS, there),) or self.move_scales.shape != (count,):
-            raise MessageError("moves and move_scales must be those of the points")
+            raise MessageError("moves and move_scales must belong to the points")
         if self.shared.ndim != 2 or len(self.shared) > MOST_DIRECTIONS or (self.move_scales < 0).any():
             raise MessageError(f"shared must be at most {MOST_DIRECTIONS} directions, one a row")
         if self.steps.shape != (count, len(self.shared)):
@@ -533,7 +533,7 @@ class DualSums(Evaluations):
         """Return what clients send."""
         losses, clients = local.losses, local.clients
         if not isinstance(losses, LinearModel) or len(losses.shape) != 1 or not losses.has_duals:
-            raise MessageError("losses must be those of a linear model whose conjugates are known")
+            raise MessageError("losses must have a linear model with known conjugates")
         (d,), count, sloped = losses.shape, len(clients), self.wants == "gradient"
         points, directions, drawn = self.points(d), self.directions(d), self.draw_folds(losses)
         ways = np.maximum(self.held, 0) // (1 if self.folds is None else self.folds.count)
@@ -640,7 +640,7 @@ class HeldScores(Question):
         """Return what clients send."""
         losses = rows_of(local.losses)
         if not isinstance(losses, LinearModel):
-            raise MessageError("losses must be those of a linear model")
+            raise MessageError("losses must have a linear model")
         all_sums = losses.admit_score(self.score, self.about)
         points, drawn = self.about.points(math.prod(losses.shape)), self.about.draw_folds(losses)
         score = None if self.score == MOMENTS else make_score(self.score, family_of(losses))
@@ -668,7 +668,7 @@ class HeldScores(Question):
             return _score_times(score, losses, x, np.flatnonzero(left_out) + own.start)
         if isinstance(losses, Softmax | ClassModel):
             if score is None:
-                raise MessageError("moments are those of one linear predictor")
+                raise MessageError("moments belong to one linear predictor")
             forms, classes = losses.class_forms(x, own)[left_out], losses._rows.y[own][left_out]
             return score.sums(forms, classes, losses.masses[own][left_out], "multinomial")
         assert isinstance(losses, SingleForm | GLM)

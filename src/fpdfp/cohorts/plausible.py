@@ -156,7 +156,7 @@ its answer would be that of all
     others = float(np.median(np.delete(given, site)))
     if others > 0 and given[site] > times * others:
         raise MessageError(
-            f"{names[site]} says that it has {words.format(given[site])}, and the others have {words.format(others)} "
+            f"{names[site]} reports {words.format(given[site])}, and the others report {words.format(others)} "
             "in the median: its answer would be that of all"
         )
 

@@ -188,7 +188,7 @@ class Ray(RemoteEngine):
         if self._load is not None:
             raise ArgumentError("problem", "must have the losses of the engine (engine.losses()) where load is given")
         if losses.device != "cpu":
-            raise ValueError("load must be given for losses on a GPU: each actor makes those of its clients")
+            raise ValueError("load must be given for losses on a GPU: each actor makes the losses of its clients")
         if self.actors:
             self.close()
         self._hire(losses.n_clients, losses.part)

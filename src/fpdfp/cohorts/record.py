@@ -75,7 +75,7 @@ class Record:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, CheckpointError):
                 raise
-            raise CheckpointError(f"{self.folder / ABOUT} is not that of a checkpoint: {error}") from error
+            raise CheckpointError(f"{self.folder / ABOUT} does not describe a checkpoint: {error}") from error
 
     def __enter__(self) -> Self:
         self._number = 0
@@ -119,9 +119,7 @@ def _recognise(problem: Problem) -> str:
     if np.isfinite(problem.losses.values(point, np.arange(problem.n_clients))).all():
         return found
     if not isinstance(problem.losses, LinearModel):
-        raise ArgumentError(
-            "checkpoint", f"must be None for {problem.losses!r}: changed data could not be told from those before"
-        )
+        raise ArgumentError("checkpoint", f"must be None for {problem.losses!r}: changed data could not be recognised")
     rows = problem.losses._rows
     arrays = (*problem.losses._matrix, rows.y, rows.weights, rows.shifts)
     return " ".join([found, *(digest(one) for one in arrays if one is not None)])

@@ -42,7 +42,7 @@ class Place:
         _checks.real("total", self.total, positive=True)
         numbers, scaling = self.numbers, self.scaling
         if numbers.ndim != 1 or not len(numbers) or numbers[0] < 0 or (np.diff(numbers) <= 0).any():
-            raise ValueError("numbers must be those of clients, in ascending order")
+            raise ValueError("numbers must be client numbers in ascending order")
         if scaling is not None and (scaling.shape != numbers.shape or not (scaling > 0).all()):
             raise ValueError("scaling must be a positive number for each client")
 
@@ -172,7 +172,7 @@ class Reply:
             raise MessageError(f"a reply: must be Reply, got {type(given).__name__}")
         if "needs" in given:
             if set(given) != {"needs"}:
-                raise MessageError("a reply: must have answers, or say what it needs")
+                raise MessageError("a reply: must have answers, or name what it needs")
             return cls(validate(given["needs"], list[str], "a reply: needs"))
         kinds = {one.name: one.answers for one in request.questions}
         strange = ", ".join(sorted(ascii(name) for name in given if name not in kinds))
@@ -185,7 +185,7 @@ class Reply:
         """Return the answer to a question that was asked."""
         found = self.answers.get(name)
         if found is None:
-            raise MessageError(f"a reply must have the part {name!r} that was asked for")
+            raise MessageError(f"a reply must have the requested part {name!r}")
         return found
 
     def without(self, name: str) -> Reply:

@@ -69,7 +69,7 @@ class Stamped(Question):
         count = len(self.digests) if self.clients is None else len(self.clients)
         shapes = {(count,)} if isinstance(self.versions, int) else {(count,), self.versions.shape}
         if shapes != {(len(self.digests),)} or (self.clients is not None and self.clients.shape != (count,)):
-            raise MessageError("versions and digests must be those of the clients that are asked")
+            raise MessageError("versions and digests must belong to the clients of the request")
 
     def version_of(self, place: int) -> int:
         """Return the version of one of the clients that are asked."""

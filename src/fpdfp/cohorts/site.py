@@ -120,7 +120,7 @@ class ClientLedger:
                     f"copy must hold arrays of {sorted(known)} as a client has them, got another {name!a}"
                 )
         if digest(copy.get(name, ()) for name in shared_memory(self.algorithm)) != server.digest:
-            raise MessageError("copy must be that of the server's stamp: it was damaged on its way")
+            raise MessageError("copy must match the server's stamp: it was damaged on its way")
         if rows:
             self.memory = self._place(rows)
         self.version, self._pending, self._before = server.version, None, None
@@ -334,7 +334,7 @@ class Site:
         places: IntArray = np.searchsorted(known, numbers)
         here = known[np.minimum(places, len(known) - 1)]
         if not np.array_equal(here, numbers) or (numbers[1:] <= numbers[:-1]).any():
-            raise MessageError("the server must ask for clients of this site, in the order of their numbers")
+            raise MessageError("the server must request clients of this site, in the order of their numbers")
         return places
 
     def find_all(self, numbers: IntArray | None) -> IntArray:

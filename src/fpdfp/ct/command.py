@@ -96,7 +96,7 @@ def run(
         except ValueError:
             raise ValueError(f"tv must be a number of at least 0, or 'auto', got {tv!r}") from None
     if not output.parent.is_dir():
-        raise ValueError(f"output: there is no folder {output.parent}")
+        raise ValueError(f"output: {output.parent}: folder not found")
     data, geometry = read_scan(folder)
     found = calibrate(data, geometry) if calibrated else None
     used = geometry if found is None else found.geometry

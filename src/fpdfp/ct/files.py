@@ -96,7 +96,7 @@ def load_volume(path: str | os.PathLike[str], *, variable: str | None = None, ax
     if variable is not None and not isinstance(variable, str):
         raise TypeError(f"variable must be the name of an array, got {_checks.kind(variable)}")
     if not place.exists():
-        raise FileNotFoundError(f"path: there is no file or folder {place}")
+        raise FileNotFoundError(f"path: {place}: file or folder not found")
     ending = "folder" if place.is_dir() else _ending(place)
     if variable is not None and ending != ".mat":
         raise ValueError(f"variable={variable!r} is for .mat files, got {place}")

@@ -146,7 +146,7 @@ def air(raw: Any, dark: Any = None) -> Array:
     level = np.array([counts[b : b + part, row].mean() for row, b in enumerate(begins)])
     covered = level < FULL * np.quantile(counts, 0.98)
     if covered.all():
-        raise ValueError("raw: no row shows air beside the object; give flat images")
+        raise ValueError("raw: no row shows air next to the object; give flat images")
     if covered.any():
         warn(
             f"raw: the object fills the view in {int(covered.sum())} of {rows} rows, the first of them "

@@ -233,7 +233,7 @@ def _feature(end: Any, numbers: dict[Any, int], n_features: int) -> int:
         return numbers[end]
     if isinstance(end, str):
         unnamed = "; features have no names here (feature_names, or a data frame to fit)"
-        raise ValueError(f"graph: there is no feature named {end!r}" + ("" if numbers else unnamed))
+        raise ValueError(f"graph: unknown feature {end!r}" + ("" if numbers else unnamed))
     return _checks.integer("graph: a feature", end, at_least=0, at_most=n_features - 1)
 
 

@@ -201,7 +201,7 @@ def _path(source: str | os.PathLike[str], directory: Any) -> Path:
         separators = {os.sep, os.altsep or os.sep}
         if isinstance(source, str) and not separators & set(source):
             raise ValueError(f"source must be one of {', '.join(map(repr, REGISTRY))} or a file, got {source!r}")
-        raise FileNotFoundError(f"source: there is no file {path}")
+        raise FileNotFoundError(f"source: {path}: file not found")
     if directory is not None:
         raise ValueError(f"directory is for registered names; source is the file {path}")
     return path

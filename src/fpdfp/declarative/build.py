@@ -387,7 +387,7 @@ def _penalty(penalty: dict[str, Any], operator: dict[str, Any], shape: Any, matr
     else:
         raise ArgumentError(
             "penalty.size",
-            "must say how many successive entries of Bx make a group; it is automatic for images "
+            "must be the number of successive entries of Bx in a group; it is automatic for images "
             "(operator.kind 'gradient') and for several classes (loss.kind 'softmax') alone",
         )
     if len(shape) == 2:

@@ -310,7 +310,7 @@ def run_file(
     cases = read(file, assignments)
     name, folder = _place(cases, output)
     if not resume and holds_results(folder):
-        raise SettingsError(f"{folder} holds results already: --resume goes on there, --output takes another folder")
+        raise SettingsError(f"{folder} holds results already: --resume continues them, --output takes another folder")
     todo = _check_all(cases, folder)
     found = {job.folder: line(job) for job in todo if is_done(job)}
     left = group([job for job in todo if job.folder not in found])

@@ -97,7 +97,7 @@ class RunOptions:
         if self.resume is not None and not isinstance(self.resume, bool):
             _check_name("resume", self.resume, "the name of a checkpoint, True or False")
         if self.resume is True and self.checkpoint is None:
-            raise ArgumentError("resume", "needs checkpoint, the file to go on from, where it is True")
+            raise ArgumentError("resume", "requires checkpoint=FILE")
         if self.scratch is not None:
             checked["scratch"] = _check_folder(self.scratch)
         for name, value in checked.items():

@@ -231,7 +231,7 @@ def _asker(message: Message, about: About) -> Asker:
         raise MessageError("the hub must say who asks")
     role, fingerprint = str(said.get("role")), str(said.get("fingerprint"))
     if role not in ("site", "analyst") or re.fullmatch("[0-9a-f]{1,64}", fingerprint) is None:
-        raise MessageError("the hub must say in which role and with which certificate somebody asks")
+        raise MessageError("the hub must state the role and the certificate of the requester")
     try:
         return Asker(read_name("the asker's name", said.get("name")), role, fingerprint, about.study)
     except ValueError as error:

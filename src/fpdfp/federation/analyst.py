@@ -106,7 +106,7 @@ class Federation(TableCohort):
         inner = self.folder / "analyst"
         self.identity = Identity(inner if (inner / "identity.toml").is_file() else self.folder)
         if self.identity.about.role != "analyst":
-            raise ArgumentError("study", f"must be a study's folder or an analyst's, but {study} is that of a site")
+            raise ArgumentError("study", f"must be the folder of a study or an analyst, but {study} belongs to a site")
         self._deadline = _checks.real("deadline", deadline, positive=True)
         self._patience = _checks.real("patience", patience, positive=True)
         self._min_sites = None if min_sites is None else _checks.integer("min_sites", min_sites, at_least=1)

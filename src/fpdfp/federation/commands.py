@@ -147,7 +147,7 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
     if (folder / "identity.toml").exists():
         known = Identity(folder)
         if known.about[:3] != invited.about[:3] or known.credentials.authority != invited.credentials.authority:
-            raise ValueError(f"{folder} is that of {known.about.name} of another study: give another --folder")
+            raise ValueError(f"{folder} belongs to {known.about.name} of another study: give another --folder")
         return known
     return enrol(invited, folder)
 

@@ -237,7 +237,7 @@ def renew(identity: Identity, stream: Stream) -> None:
 def take_certificate(identity: Identity, message: Message) -> None:
     """Take a new certificate that was requested, which the next connection uses."""
     if not (identity.folder / PENDING).exists():
-        raise MessageError("the hub has sent a certificate that was not asked for")
+        raise MessageError("the hub has sent a certificate that was not requested")
     key = pending_key(identity.folder)
     identity.replace(key, _certificate(message, key))
     log.info("the certificate of %s was renewed, until %s", identity.about.name, f"{identity.validity.ends:%Y-%m-%d}")

@@ -210,7 +210,7 @@ class Decoder:
         except (ValueError, RecursionError) as error:
             raise MessageError(f"the head of a message cannot be read ({error})") from None
         if not isinstance(about, dict) or not isinstance(about.get("kind"), str):
-            raise MessageError("the head of a message must say of which kind it is")
+            raise MessageError("the head of a message must name its kind")
         del self._buffer[: HEAD.size + length]
         self._head = about, body
         return True
@@ -291,7 +291,7 @@ the protocol, and the hub has release 0.9 and speaks versions 2 to 3
         or len(theirs) != 2
         or not all(type(one) is int and 0 < one < 1 << 16 for one in theirs)
     ):
-        raise RefusedError(f"{other} does not say which versions of the protocol it speaks")
+        raise RefusedError(f"{other} does not state the versions of its protocol")
     newest: int = min(protocol[1], theirs[1])
     if newest >= max(protocol[0], theirs[0]):
         return newest

@@ -505,7 +505,7 @@ class GuardedData(Offer):
         losses, about = self._rule.losses, question.points_at(self._rule.losses.shape)
         if self._watch.policy.goes_by("folds") and question.score not in SMOOTH:
             raise refuse(
-                "folds", f"this site tells deviances and Brier scores of rows that are left out, and not "
+                "folds", f"this site sends deviances and Brier scores of held-out rows, and not "
                 f"{question.score!a}, which counts rows: counts at many points tell single ones; use model.evaluate",
             )  # fmt: skip
         for number, labels in enumerate(question.about.draw_folds(losses)):
@@ -531,7 +531,7 @@ class GuardedData(Offer):
         if name == "lipschitz" and policy.goes_by("constants"):
             return lambda: found() * _coarsened(losses)
         if name in REFUSED and policy.goes_by("constants"):
-            raise refuse("constants", f"this site does not tell {REFUSED[name]}")
+            raise refuse("constants", f"this site does not send {REFUSED[name]}")
         if name in PAIRS and policy.goes_by("kinds"):
             check_products(policy)
         return found
@@ -539,7 +539,7 @@ class GuardedData(Offer):
     def _constants(self, found: Callable[[Any], Array], factor: Any) -> Array:
         check_products(self._watch.policy)  # those in a chosen direction are second moments
         if isinstance(self._rule.losses, Cox) or not (_coarsened(self._rule.losses) == 1.0):
-            raise refuse("constants", "this site tells no constants in other coordinates of this model")
+            raise refuse("constants", "this site sends no constants in other coordinates of this model")
         return found(factor)
 
     def _at_point(self, name: str, found: Any, x: Array, *given: Any, **options: Any) -> Any:
@@ -633,7 +633,7 @@ ALL = AT_POINT | AT_POINTS | PAIRS | SUMS | frozenset(REFUSED)
 def check_products(policy: Policy) -> None:
     """Refuse sums of products of two columns where the policy does."""
     if policy.goes_by("kinds") and "products" not in policy.kinds:
-        raise refuse("kinds", "this site does not tell second moments of its rows (products)")
+        raise refuse("kinds", "this site does not send second moments of its rows (products)")
 
 
 def _coarsened(losses: Any) -> float:
@@ -684,7 +684,7 @@ def check_sums(sums: Sums, design: Design, policy: Policy) -> None:
         place = int(np.argmax(sums.invalid))
         term = "the response" if not place else f"the term {design.terms[place - 1].names[0][:100]!a}"
         raise refuse(
-            "cells", f"the model has terms that are no finite numbers in some rows of this site: {term}",
+            "cells", f"the model has terms that are not finite in some rows of this site: {term}",
             f"{list(map(int, sums.invalid))} rows",
         )  # fmt: skip
 

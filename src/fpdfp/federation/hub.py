@@ -318,7 +318,7 @@ class Hub:
         agree(said.about, member.name, "the hub", self._protocol)
         if (said.about.get("name"), said.about.get("role")) != (member.name, member.role):
             raise RefusedError(
-                f"this key is that of the {member.role} {member.name}, and does not serve for "
+                f"this key belongs to the {member.role} {member.name}, and does not serve for "
                 f"{printable(said.about.get('role'), 20)} {printable(said.about.get('name'), 64)}"
             )
         if said.about.get("study") != self.study.name:
@@ -488,7 +488,7 @@ class Hub:
         for entry in to:
             name, length = entry if isinstance(entry, list) and len(entry) == 2 else ("", -1)
             if not isinstance(name, str) or type(length) is not int or not 0 <= length <= len(whole) - at:
-                raise MessageError("a request must say how long it is for each site")
+                raise MessageError("a request must state its length for each site")
             body = whole[at : at + length]
             at += length
             site = self._sites.get(name)

@@ -271,7 +271,7 @@ def read_certificate(value: object, key: bytes) -> bytes:
         certificate = _load_certificate(str(value).encode())
         private = serialization.load_pem_private_key(key, password=None)
     except ValueError:
-        raise MessageError("what was sent is no certificate") from None
+        raise MessageError("what was sent is not a certificate") from None
     if certificate.public_key() != private.public_key():
         raise MessageError("the certificate that was sent is for another key")
     return _certificate_pem(certificate)
@@ -473,7 +473,7 @@ class Identity:
         self.folder = Path(folder)
         path = self.folder / "identity.toml"
         if not path.is_file():
-            raise ArgumentError("folder", f"must be that of a site or an analyst, but {path} is not there")
+            raise ArgumentError("folder", f"must be the folder of a site or an analyst, but {path} is missing")
         self.about = _read_about(path.read_text(), str(path))
 
     @classmethod

@@ -102,7 +102,7 @@ class Policy:
         """Read a policy from a file; a mistake is an error with its line, and what is not there is as by default."""
         if not Path(path).exists():
             raise FileNotFoundError(
-                f"there is no file {path}; `fpdfp federation join` without --policy writes one with all defaults"
+                f"{path}: file not found; `fpdfp federation join` without --policy writes one with all defaults"
             )
         document = Document.read(Path(path))
         file = Table(document, (), document.data)

@@ -202,7 +202,7 @@ class MomentsQuestion(Question):
         d = len(self.design.names)
         mean, scatter = answer.mean, answer.scatter
         if mean.shape != (d,) or scatter.shape != ((d,) if self.diagonal else (d, d)) or answer.count < 1:
-            raise MessageError(f"moments must be those of {d} features, got {mean.shape}, {scatter.shape}")
+            raise MessageError(f"moments must have {d} features, got {mean.shape}, {scatter.shape}")
         if (np.diagonal(scatter) if scatter.ndim == 2 else scatter).min(initial=0.0) < 0:
             raise MessageError("moments must have sums of squares of at least 0")
 

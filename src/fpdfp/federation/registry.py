@@ -166,7 +166,7 @@ class Registry:
                 raise MessageError("this invitation is no longer valid: ask the coordinator for a new one")
             refuse_used(member, digest)
             if member.signed >= SIGNED:
-                raise MessageError(f"the invitation of {member.name} was signed {SIGNED} times: ask for a new one")
+                raise MessageError(f"the invitation of {member.name} was signed {SIGNED} times: request a new one")
             when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             members[member.name] = dataclasses.replace(
                 member,

@@ -124,7 +124,7 @@ def read_analysis(folder: Path) -> dict[str, Any]:
     """Return what a run folder says about its analysis; refuse one that cannot be repeated, by name."""
     path = folder / FILE
     if not path.is_file():
-        raise ArgumentError("folder", f"must be that of a fit of a formula that has ended, but {path} is not there")
+        raise ArgumentError("folder", f"must hold a finished fit of a formula, but {path} is missing")
     tree: dict[str, Any] = json.loads(path.read_bytes())
     if tree.get("format") != FORMAT:
         raise ArgumentError("folder", f"{path} has format {tree.get('format')}; this release reads format {FORMAT}")
@@ -158,5 +158,5 @@ def compare(before: Path, after: Path) -> list[str]:
 
 def _point(run: SavedRun) -> Array:
     if run.x is None:
-        raise ArgumentError("folder", f"must be that of a run that has ended, but {run.path} has no result")
+        raise ArgumentError("folder", f"must hold a finished run, but {run.path} has no result")
     return run.x

@@ -228,7 +228,7 @@ class RequestGuard:
         if asked.get("each") and not policy.single_sites:
             raise refuse("kinds", "this site does not show its results by themselves")
         if not run:
-            raise MessageError("a request must say which run it is of")
+            raise MessageError("a request must name its run")
         self.budget.compare_data(run, self._data)
 
     def _adopt(self, approved: dict[str, str]) -> None:
@@ -303,9 +303,7 @@ class RequestGuard:
         """Answer a question about times of events."""
         policy = self.policy
         if getattr(question, "times", ()) is None and "ranges" not in policy.kinds:
-            raise refuse(
-                "kinds", "this site tells of times only at those that are given: its own are times of single rows"
-            )
+            raise refuse("kinds", "this site answers at given times only: its own are times of single rows")
         response = question.spec.design.response if hasattr(question, "spec") else question.response
         if hasattr(question, "spec"):
             losses = self._losses(question.spec)
@@ -378,9 +376,9 @@ class RequestGuard:
         policy = self.policy
         for question in request.questions if policy.goes_by("kinds") else ():
             if question.name == "memory":
-                raise refuse("kinds", "this site does not tell all that it remembers of a run ('memory')")
+                raise refuse("kinds", "this site does not send the memory of a run ('memory')")
             if question.name in TESTS and "tests" not in policy.kinds:
-                raise refuse("kinds", "this site does not tell what standard errors need (tests)")
+                raise refuse("kinds", "this site does not send what standard errors need (tests)")
         job = request.about.job
         if job is not None and "hessian" in job.algorithm.reply_shapes():
             guard.check_products(policy)

@@ -192,7 +192,7 @@ class Schemas:
         if kind in ("category", "integer") and all(one.distinct for one in found) and sum(rows) >= IDENTIFIED:
             raise ArgumentError(
                 "formula:",
-                f"all values of the column {name!r} are different, as those of an identifier are; leave it out"
+                f"all values of the column {name!r} are different, like an identifier's; exclude it"
                 + (f", or write I({name}) if it is a measurement" if kind == "integer" else ""),
             )
 

@@ -199,7 +199,7 @@ class SiteTable:
         """Return a number for each row, which must be finite."""
         found = np.ascontiguousarray(np.broadcast_to(evaluate(node, self, {}), len(self)), dtype=np.float64)
         if not np.isfinite(found).all():
-            raise ArgumentError(name, f"is no finite number in {int((~np.isfinite(found)).sum())} rows")
+            raise ArgumentError(name, f"is not finite in {int((~np.isfinite(found)).sum())} rows")
         return found
 
     def weigh(self, node: Expression | None) -> Array | None:
@@ -217,9 +217,7 @@ class SiteTable:
         bad = ~np.isfinite(X)
         if bad.any():
             name = design.names[int(bad.any(axis=0).argmax())]
-            raise ArgumentError(
-                f"the term {name!r}", f"is no finite number in {int(bad.any(axis=1).sum())} of {len(X)} rows"
-            )
+            raise ArgumentError(f"the term {name!r}", f"is not finite in {int(bad.any(axis=1).sum())} of {len(X)} rows")
         return X
 
     def response(self, node: Expression | Survival, classes: tuple[Level, ...]) -> Array:
@@ -230,7 +228,7 @@ class SiteTable:
             raise ArgumentError("the response", "Surv(…) is for models of times")
         y = evaluate(node, self, {})
         if not np.isfinite(y).all():
-            raise ArgumentError("the response", f"is no finite number in {int((~np.isfinite(y)).sum())} rows")
+            raise ArgumentError("the response", f"is not finite in {int((~np.isfinite(y)).sum())} rows")
         if classes and not np.isin(y, np.arange(len(classes))).all():
             raise ArgumentError("the response", "must be 0 or 1 for a classification")
         return np.ascontiguousarray(y)

@@ -35,7 +35,7 @@ def read_times(node: Survival, rows: Rows) -> Times:
     if bad:
         raise ArgumentError(
             "the response",
-            f"is no time of an event in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
+            f"is no event time in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
             "enter before they leave",
         )
     entry = None if node.enters is None else evaluate(node.enters, rows, {})
@@ -48,7 +48,7 @@ def read_strata(columns: tuple[str, ...], rows: Rows) -> Array:
     for column in columns:
         found = rows.values(column)
         if found.levels is None and (found.numbers != np.floor(found.numbers)).any():
-            raise ArgumentError(f"the column {column!r}", "must hold texts or integers to tell strata")
+            raise ArgumentError(f"the column {column!r}", "must hold texts or integers to define strata")
         own, number = np.unique(found.numbers, return_inverse=True)
         labels = np.array([f"{column}={level_of(one, found.levels)}" for one in own.tolist()], dtype=object)
         names = labels[number] if column == columns[0] else names + ", " + labels[number]

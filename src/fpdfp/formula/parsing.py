@@ -357,7 +357,7 @@ class _Reader:
                     return Number(number)
             except OverflowError:
                 pass
-        raise self.refuse(f"there is {_short(repr(value)[:100])}, which is no finite number and no text")
+        raise self.refuse(f"{_short(repr(value)[:100])} is neither a finite number nor a text")
 
     def _call(self, node: ast.Call, depth: int) -> Expression:
         if not isinstance(node.func, ast.Name):
@@ -418,7 +418,7 @@ class _Reader:
         inner, given = self._arguments(node, accepted)
         if set(accepted[:3]) - set(given):
             raise self.refuse(
-                f"{name}(…) needs knots=[…], lower_bound= and upper_bound=, since no site tells its least and largest "
+                f"{name}(…) needs knots=[…], lower_bound= and upper_bound=, since no site sends its least and largest "
                 "value,"
             )
         knots = given["knots"] if isinstance(given["knots"], list | tuple) else [given["knots"]]

@@ -124,7 +124,7 @@ def _jackknife(found: list[Information], total: Information, names: Sequence[str
         except ArgumentError as error:
             raise ArgumentError(
                 "kind",
-                f"'jackknife' leaves out one site at a time, and without site {number} the Hessian {error.args[1]}",
+                f"'jackknife' excludes one site at a time, and without site {number} the Hessian {error.args[1]}",
             ) from None
     array = np.array(changes)
     jackknife: Array = (len(found) - 1) / len(found) * (array.T @ array)

@@ -230,7 +230,7 @@ def split_sites(rows: Mapping[str, int], *, share: float = 0.5, seed: int = 0) -
     names = list(rows)
     counts = {name: _checks.integer(f"rows[{name!r}]", rows[name], at_least=0) for name in names}
     if len(names) < 2:
-        raise ArgumentError("rows", f"must be those of at least two sites, got {len(names)}")
+        raise ArgumentError("rows", f"must belong to at least two sites, got {len(names)}")
     if not 0.0 < _checks.real("share", share) < 1.0:
         raise ArgumentError("share", f"must be between 0 and 1, got {share:g}")
     order = np.random.default_rng(_checks.integer("seed", seed, at_least=0)).permutation(len(names))

@@ -67,7 +67,7 @@ class Heterogeneity:
     def __post_init__(self) -> None:
         values = _checks.float_array("estimates", self.estimates, dtype=np.float64)
         if values.ndim != 1 or len(values) < 2:
-            raise ArgumentError("estimates", f"must be those of at least two sites, got shape {values.shape}")
+            raise ArgumentError("estimates", f"must belong to at least two sites, got shape {values.shape}")
         errors = _checks.float_array("standard_errors", self.standard_errors, shape=values.shape, dtype=np.float64)
         if not (errors > 0).all():
             raise ArgumentError("standard_errors", f"must be greater than 0, got {errors.min():g}")

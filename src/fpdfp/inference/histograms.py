@@ -105,7 +105,7 @@ class ResidualHistogram(Cells):
             raise ArgumentError("level", f"must be from 0 to 1, got {level:g}")
         rows = self.counts.sum()
         if not rows:
-            raise ArgumentError("counts", "must be those of at least one row")
+            raise ArgumentError("counts", "must count at least one row")
         # That of the empirical distribution: the smallest residual that this many do not exceed. It is between those of
         # all rows at the lower limits of their cells, and at the upper.
         needed = max(np.ceil(level * rows * (1.0 - 1e-12)), 1.0)

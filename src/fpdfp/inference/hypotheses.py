@@ -227,7 +227,7 @@ def variance_inflation(
     square = _checks.float_array("hessian", hessian, shape=(len(names), len(names)), dtype=np.float64)
     kept = [j for j, name in enumerate(names) if name != intercept]
     if not kept:
-        raise ArgumentError("names", "must have a term beside the intercept")
+        raise ArgumentError("names", "must have a term besides the intercept")
     columns = {name: [name] for name in names if name != intercept} if terms is None else terms
     known = [names[j] for j in kept]
     unknown = [one for group in columns.values() for one in group if one not in known]

@@ -232,7 +232,7 @@ def invert(matrix: Array, names: Sequence[str] | None = None) -> Array:
     diagonal = np.diag(matrix)
     if not (diagonal > 0).all():
         empty = [names[j] for j in np.flatnonzero(~(diagonal > 0)).tolist()]
-        raise ArgumentError("hessian", f"has no information on {', '.join(empty)}: leave out, or use a penalty")
+        raise ArgumentError("hessian", f"has no information on {', '.join(empty)}: exclude it, or use a penalty")
     scale = 1.0 / np.sqrt(diagonal)
     values, vectors = np.linalg.eigh(matrix * np.outer(scale, scale))
     if values[0] < SINGULAR * len(matrix):

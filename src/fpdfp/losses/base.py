@@ -340,7 +340,7 @@ def checked_draws(draws: Draws | None, clients: IntArray) -> Draws:
     if draws is None:
         raise ValueError("draws must be given with batch_size")
     if len(draws.clients) != len(clients):
-        raise ValueError(f"draws must be those of the {len(clients)} clients, got those of {len(draws.clients)}")
+        raise ValueError(f"draws must be for the {len(clients)} clients, got draws for {len(draws.clients)}")
     return draws
 
 

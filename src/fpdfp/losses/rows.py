@@ -113,7 +113,7 @@ def stack(parts: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Array, Int
     for i, (matrix, vector) in enumerate(zip(matrices, vectors, strict=True)):
         if matrix.shape[1] != matrices[0].shape[1]:
             raise ArgumentError(
-                "X", f"of client {i} has {matrix.shape[1]} columns but that of client 0 has {matrices[0].shape[1]}"
+                "X", f"of client {i} has {matrix.shape[1]} columns but client 0's has {matrices[0].shape[1]}"
             )
         if vector.shape != (matrix.shape[0],):
             raise ArgumentError("y", f"of client {i} must have shape ({matrix.shape[0]},), got {vector.shape}")

@@ -96,7 +96,7 @@ class FedProx(LocalSGD):
         object.__setattr__(self, "inexactness", inexactness)
         if self.batch_size is not None:
             raise ArgumentError(
-                "inexactness", "must be None with batch_size: mini-batches do not tell how far a solve is"
+                "inexactness", "must be None with batch_size: mini-batches do not show the progress of a solve"
             )
 
     def smoothness(self, constants: steps.Constants) -> float:

@@ -165,7 +165,7 @@ class NewtonPDFP(Method):
     def prepare(self, facts: Facts) -> NewtonAlgorithm:
         constants, found = facts.constants, facts.agreement
         if not isinstance(found, NewtonAgreement) or not isinstance(found.coordinates, Whitening):
-            raise TypeError(f"agreement must be that of NewtonPDFP.agree, got {type(found).__name__}")
+            raise TypeError(f"agreement must come from NewtonPDFP.agree, got {type(found).__name__}")
         alpha = self.hessian_step
         if alpha is None:
             alpha = steps.shift_step(constants.typical_omega, constants.omega) if constants.unbiased else 1.0

@@ -109,7 +109,7 @@ class FederatedLinearModel(
         """Refuse parameters of old, by the name of the place where they are now."""
         for name in named:
             if name in MOVED:
-                raise ArgumentTypeError(name, f"is no parameter of {cls.__name__}: give {MOVED[name]}")
+                raise ArgumentTypeError(name, f"is not a parameter of {cls.__name__}: give {MOVED[name]}")
         made: Self = super().__new__(cls)
         return made
 

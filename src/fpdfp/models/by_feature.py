@@ -24,7 +24,7 @@ class Names(NamedTuple):
         strange = [str(name) for name in given if str(name) not in known]
         if strange:
             listed = ", ".join(map(repr, [*self.features, *others][:8]))
-            raise ArgumentError(f"{argument}:", f"{strange[0]!r} is no feature and no term; features are {listed}")
+            raise ArgumentError(f"{argument}:", f"{strange[0]!r} is not a feature or term; features are {listed}")
         by_name = {str(name): value for name, value in given.items()}
         pairs = zip(self.features, self.terms, strict=True)
         found = [by_name.get(name, by_name.get(term, default)) for name, term in pairs]

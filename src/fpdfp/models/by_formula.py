@@ -165,7 +165,7 @@ class ByFormula:
         known = {*design.names, *design.term_of_each}
         strange = [name for name in given if name not in known]
         if strange:
-            raise ArgumentError("groups:", f"{strange[0]!r} is no feature and no term of the formula")
+            raise ArgumentError("groups:", f"{strange[0]!r} is neither a feature nor a term of the formula")
         pairs = zip(design.names, design.term_of_each, strict=True)
         return [str(given.get(name, given.get(term, term))) for name, term in pairs]
 

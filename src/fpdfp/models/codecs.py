@@ -111,7 +111,7 @@ def _read_plan(value: Any, name: str) -> Plan:
         raise MessageError(f"{name}: {error}") from None
     means = NUMBERS.read(tree["means"], f"{name}: means")
     if means.shape != (len(design.filled),):
-        raise MessageError(f"{name}: means must be those of {len(design.filled)} columns")
+        raise MessageError(f"{name}: means must have {len(design.filled)} columns")
     return Plan(
         design,
         means,

@@ -118,7 +118,7 @@ def survival_curves(
     """
     asked = _read(source, formula, groups, levels)
     if asked.strata:
-        raise ArgumentError("formula:", "strata(…) is for models and tests; a curve is that of all rows of a group")
+        raise ArgumentError("formula:", "strata(…) is for models and tests; a curve uses all rows of a group")
     grid = None if times is None else check_grid(times)
     total = _count(asked, grid)
     known: tuple[Level, ...] = ("all",) if asked.group is None else asked.group.levels

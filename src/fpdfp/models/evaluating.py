@@ -184,7 +184,7 @@ class Evaluating:
             return rows
         for name, given in (("y", y), ("sample_weight", sample_weight), ("offset", offset), ("strata", strata)):
             if given is not None:
-                raise ArgumentError(name, "must be None for a model of a formula, which says what it is")
+                raise ArgumentError(name, "must be None for a model with a formula, which defines it")
         sites: Sites = self._cohort_sites(X, groups)
         return sites
 

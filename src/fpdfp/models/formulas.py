@@ -184,13 +184,13 @@ def _check_sums(names: list[str], design: Design, formula: Formula, sums: list[S
             if place == 0 and isinstance(design.response, Survival):
                 raise ArgumentError(
                     "formula:",
-                    f"the response is no time of an event in {one.invalid[0]} of {one.used} rows at {name}: times must "
+                    f"the response is no event time in {one.invalid[0]} of {one.used} rows at {name}: times must "
                     "be numbers, events 0 or 1, and rows must enter before they leave",
                 )
             if int(place) not in skipped:
                 raise ArgumentError(
                     "formula:",
-                    f"{titles[place]} is no finite number in {one.invalid[place]} of {one.used} rows at {name}, as the "
+                    f"{titles[place]} is not finite in {one.invalid[place]} of {one.used} rows at {name}, as the "
                     "logarithm of 0 is none",
                 )
 

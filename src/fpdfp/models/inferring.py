@@ -177,7 +177,7 @@ class Inferring:
         if self.information_ is None:
             raise ArgumentError(
                 "inference",
-                "must be True when the model is fitted, so that sites are asked for the sums that standard errors need",
+                "must be True when the model is fitted, so that sites send the sums for standard errors",
             )
         found: list[Information] = self.information_
         return found

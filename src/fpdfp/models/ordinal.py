@@ -161,7 +161,7 @@ class FederatedOrdinalRegression(CategoryModel):
 
     def _arrange(self, found: Plan) -> Plan:
         if not found.intercept:
-            raise ArgumentError("formula:", "the intercept must not be left out: thresholds take its place")
+            raise ArgumentError("formula:", "the intercept must not be removed: thresholds take its place")
         if not found.design.names:
             raise ArgumentError("formula:", "must have a term; thresholds alone are the model of the null deviance")
         return super()._arrange(found)._replace(intercept=False)

@@ -75,7 +75,7 @@ class Reporting:
         sections = list(self._sections(errors, level, exponentiate))  # before anything is written
         if not (path / "run.json").exists():
             if not hasattr(self, "result_"):
-                raise ArgumentError("folder", "must be that of a run for a model that was read from a file")
+                raise ArgumentError("folder", "must be a run's folder for a model that was read from a file")
             self._write_result(path, name)
         for section in sections:
             section.save(path)

@@ -72,5 +72,5 @@ def class_weights(given: Any, classes: Any, counts: IntArray) -> Array | None:
     strange = [label for label in given if label not in known]
     if strange:
         listed = ", ".join(str(one) for one in known)
-        raise ArgumentError("class_weight:", f"{strange[0]!r} is no class; the classes are {listed}")
+        raise ArgumentError("class_weight:", f"{strange[0]!r} is not a class; the classes are {listed}")
     return np.array([float(given.get(label, 1.0)) for label in known])

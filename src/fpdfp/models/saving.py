@@ -82,7 +82,7 @@ class Saving:
             raise MessageError(f"feature_names_in_ must be {d} names")
         known = [] if names is None else list(names)
         if (plan is None) != (self.formula_ is None) or (plan is not None and known != plan.design.names):
-            raise MessageError("plan_ must be that of the formula, with the features of the model")
+            raise MessageError("plan_ must match the formula and the features of the model")
         if len(self.sites_) != len(self.rows_) or set(self.rows_) != set(self.left_out_):
             raise MessageError("sites_, rows_ and left_out_ must be of the same sites")
         if self.information_ is not None:
@@ -124,7 +124,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     try:
         return _read(_parse(Path(path)))
     except (MessageError, ArgumentError) as error:
-        raise ModelFileError(f"{os.fspath(path)} is no fitted model that can be used: {error}") from None
+        raise ModelFileError(f"{os.fspath(path)} is not a usable fitted model: {error}") from None
 
 
 def _parse(path: Path) -> dict[str, Any]:

@@ -163,7 +163,7 @@ class Wrapped(Penalty):
             slack = LOOSE * max(sizes) + (INEXACT * float(np.linalg.norm(subgradient)) + rounding) * max(lengths)
             if math.isnan(value) or value < least + slope - slack:
                 raise ValueError(
-                    f"penalty: value and prox of {self._name} are not those of one convex function: where the prox "
+                    f"penalty: value and prox of {self._name} do not belong to one convex function: where the prox "
                     f"has a value of {least:.6g}, another point has {value:.6g}, but at least {least + slope:.6g} is "
                     "possible; for a sum of parts with constraints use fpdfp.penalties.Stacked"
                 )

@@ -32,7 +32,7 @@ class Announced:
 
     def __post_init__(self) -> None:
         if not 0 <= 8 * len(self.message) - self.bits < 8:
-            raise ValueError(f"bits must be those of a message of {len(self.message)} bytes, got {self.bits}")
+            raise ValueError(f"bits must match a message of {len(self.message)} bytes, got {self.bits}")
 
     @classmethod
     def mask(cls, numbers: IntArray, count: int) -> Self:

@@ -388,7 +388,7 @@ class Fourier(Preconditioner):
         at_origin = np.roll(self.response.astype(np.float64), [-at for at in self.centre], range(self.response.ndim))
         spectrum: Array = scipy.fft.rfftn(at_origin).real
         if spectrum.max() <= 0:
-            raise ValueError("response must be that of a positive semidefinite Hessian, and not zero")
+            raise ValueError("response must belong to a positive semidefinite Hessian, and not be zero")
         return spectrum
 
     @functools.cached_property

@@ -112,7 +112,7 @@ class PrivateFit:
         if not 0 < level < 1:
             raise ArgumentError("level", f"must be between 0 and 1, got {level}")
         if self.covariance is None:
-            raise RuntimeError(f"there are no intervals: {self.reason}")
+            raise RuntimeError(f"intervals are not available: {self.reason}")
         reach = norm.ppf((1 + level) / 2) * np.sqrt(np.diag(self.covariance))
         return np.column_stack([self.x - reach, self.x + reach])
 

@@ -135,7 +135,7 @@ more than is left
             self.open(data)
         if data not in self._opened:
             raise Refusal(
-                "the data of this site are not those of its privacy budget; a person at the site must open an account "
+                "the data of this site do not match its privacy budget; a person at the site must open an account "
                 "for them", rule="privacy",
             )  # fmt: skip
         if not mu > 0 or self._squared(data) + mu**2 > self.mu**2 * (1 + 1e-12):

@@ -124,7 +124,7 @@ def pair_keys(
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     if set(keys) != set(membership.identities) or name not in keys:
-        raise Refusal("the keys of a run must be those of its membership, and this site's among them")
+        raise Refusal("the keys of a run must match its membership and include this site's")
     own = X25519PrivateKey.from_private_bytes(private)
     found = {}
     for other, key in keys.items():

@@ -69,7 +69,7 @@ def read_section(folder: Path, name: str) -> dict[str, Any] | None:
     except (OSError, RecursionError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {type(error).__name__}") from None
     if not isinstance(tree, dict):
-        raise ValueError(f"{path} is no section of a report")
+        raise ValueError(f"{path} is not a section of a report")
     return CLEAN[name](tree)
 
 

@@ -31,7 +31,7 @@ def plot_roc(evaluation: Evaluation, path: str | os.PathLike[str] | None = None)
         The picture.
     """
     if evaluation.roc is None:
-        raise ArgumentError("evaluation", "must have a ROC curve, as those of models of two classes do")
+        raise ArgumentError("evaluation", "must have a ROC curve, from a model of two classes")
     axes = _square("1 − specificity", "sensitivity")
     for name, curve in evaluation.site_roc.items() if len(evaluation.by_site) > 1 else ():
         axes.plot(curve.false_positive_rates, curve.true_positive_rates, linewidth=0.9, alpha=0.6, label=name)
@@ -51,7 +51,7 @@ def plot_calibration(evaluation: Evaluation, path: str | os.PathLike[str] | None
     """
     table = evaluation.calibration_table
     if table is None:
-        raise ArgumentError("evaluation", "must have a table of calibration, as those of models of two classes do")
+        raise ArgumentError("evaluation", "must have a table of calibration, from a model of two classes")
     axes = _square("predicted chance", "observed share")
     width = [table.observed - table.lower, table.upper - table.observed]
     axes.errorbar(table.predicted, table.observed, width, fmt="o", color=BLUE, markersize=4.0, linewidth=1.0)

@@ -137,7 +137,7 @@ def score_rows(rows: Predicted, *, scores_only: bool = False) -> SiteScores:
     count = len(rows.eta)
     w = np.ones(count) if rows.weights is None else rows.weights
     if not np.isfinite(sums).all():
-        raise ArgumentError("data", "must be such that the model predicts means of its family, but some are none")
+        raise ArgumentError("data", "must be such that the model predicts means of its family, but some are not")
     totals, predictors, residuals = np.array([w.sum()]), [], []
     pairs: list[tuple[Array, Array, Array | None]] = []
     if outcome == "classes":

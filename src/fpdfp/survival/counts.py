@@ -224,7 +224,7 @@ class RiskCounts:
         grid = check_grid(times)
         place = np.searchsorted(grid, self.times)
         if not np.array_equal(grid[np.minimum(place, len(grid) - 1)], self.times):
-            raise ArgumentError("times", "must be those that were asked for, all times of the counts among them")
+            raise ArgumentError("times", "must be the requested times, including all times of the counts")
         entered = np.zeros((len(self.start), len(grid)))
         entered[:, np.append(0, place[:-1] + 1)[: len(place)]] = self.entered  # after the time before
         reached = self.start[:, None] + np.cumsum(entered, axis=1)
