@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         Group,
         Ridge,
         SparseGroup,
+        TotalVariation,
         load_model,
         log_rank_test,
         survival_curves,
@@ -158,6 +159,7 @@ __all__ = [
     "ShiftedPDFP",
     "SparseGroup",
     "StatelessPDFP",
+    "TotalVariation",
     "cohorts",
     "compress",
     "ct",
@@ -198,7 +200,7 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup "
+        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
         "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM "

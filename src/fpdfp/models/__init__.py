@@ -16,7 +16,7 @@ from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.multinomial import FederatedMultinomialRegression
 from fpdfp.models.ordinal import FederatedOrdinalRegression
-from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup
+from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
 from fpdfp.models.regressor import FederatedLinearRegression
 from fpdfp.models.saving import load_model
 
@@ -44,6 +44,7 @@ __all__ = [
     "GroupCurves",
     "Ridge",
     "SparseGroup",
+    "TotalVariation",
     "load_model",
     "log_rank_test",
     "read_parameter",
