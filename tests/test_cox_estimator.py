@@ -386,7 +386,7 @@ def test_curves_and_tests_at_sites(cohort: DeskCohort) -> None:
         for groups in (None, "hospital")
     ]
     assert pooled[0].statistic == pytest.approx(pooled[1].statistic, rel=0.2)
-    with pytest.raises(RefusalError, match="only at those that are given"):
+    with pytest.raises(RefusalError, match="at given times only"):
         fpdfp.survival_curves(cohort, "Surv(time, died) ~ stage")
 
 
@@ -432,7 +432,7 @@ def test_a_site_that_refuses_hazards_leaves_a_model_without(cohort: DeskCohort) 
     model = FederatedCoxRegression().fit(cohort, FORMULA)
     assert model.baselines_ is None
     assert model.concordance_ is not None
-    with pytest.raises(ArgumentError, match=r"only at those that are given.* \(give baseline=\["):
+    with pytest.raises(ArgumentError, match=r"at given times only.* \(give baseline=\["):
         model.predict_survival(TABLE, site="north", stratum="sex=F")
 
 

@@ -22,13 +22,13 @@ from tests.loopback import Loopback
 LIES: list[tuple[str, Any, str]] = [
     ("sizes", lambda old: np.full_like(old, 1 << 39), "site 1 reports 549755813888 rows"),
     ("sizes", lambda old: np.full_like(old, ROWS // 4), "site 1 reports .* rows, and the others report"),
-    ("lipschitz", lambda old: np.full_like(old, 1e140), "site 1 says .* Lipschitz constants of 1e.140"),
-    ("lipschitz", lambda old: old * 1e12, "site 1 says .* Lipschitz constant of .* others"),
-    ("lipschitz", lambda old: old * 1e-12, r"site 1 says .*(curvature|strongly convex)"),
-    ("least_convexity", lambda old: 1e30, "site 1 says .* strongly convex by 1e.30, which cannot be"),
+    ("lipschitz", lambda old: np.full_like(old, 1e140), "site 1 reports .* Lipschitz constants of 1e.140"),
+    ("lipschitz", lambda old: old * 1e12, "site 1 reports .* Lipschitz constant of .* others"),
+    ("lipschitz", lambda old: old * 1e-12, r"site 1 reports .*(curvature|strongly convex)"),
+    ("least_convexity", lambda old: 1e30, "site 1 reports .* strongly convex by 1e.30, which cannot be"),
     ("least_convexity", lambda old: 1e300, "site 1|must be at least 0"),
-    ("probe", lambda old: np.full_like(old, 1e140), "site 1 says that its losses are 1e.140 at a point"),
-    ("values", lambda old: np.full_like(old, -1e140), "site 1 says that its losses are 1e.140 at a point"),
+    ("probe", lambda old: np.full_like(old, 1e140), "site 1 reports losses of 1e.140 at a point"),
+    ("values", lambda old: np.full_like(old, -1e140), "site 1 reports losses of 1e.140 at a point"),
     ("values", lambda old: np.full_like(old, 1e300), "site 1|too large"),
 ]
 

@@ -110,17 +110,17 @@ CONSTANTS = 1e9
 def check_facts(name: str, facts: LossFacts, bounds: LossBounds) -> None:
     """Refuse facts and bounds of a site's losses (rows, values, constants) that cannot be."""
     if int(facts.sizes.max(initial=0)) > ROWS or int(facts.sizes.sum()) > ROWS:
-        raise MessageError(f"{name} says that it has {int(facts.sizes.sum())} rows, more than a table can have")
+        raise MessageError(f"{name} reports {int(facts.sizes.sum())} rows, more than a table can have")
     finite = _finite(bounds.lipschitz)
     if finite.max(initial=0.0) > NUMBER or not bounds.least_convexity <= finite.min(initial=np.inf) * (1 + 1e-6):
         raise MessageError(
-            f"{name} says that its losses have Lipschitz constants of {finite.max(initial=0.0):.3g} and are strongly "
+            f"{name} reports losses with Lipschitz constants of {finite.max(initial=0.0):.3g} that are strongly "
             f"convex by {bounds.least_convexity:.3g}, which cannot be"
         )
     for what in ("probe", "values"):
         given = getattr(facts, what)
         if (abs(given[given != OUTSIDE]) > NUMBER).any():
-            raise MessageError(f"{name} says that its losses are {abs(given).max():.3g} at a point, which cannot be")
+            raise MessageError(f"{name} reports losses of {abs(given).max():.3g} at a point, which cannot be")
 
 
 def compare_facts(names: Sequence[str], facts: Sequence[LossFacts], bounds: Sequence[LossBounds]) -> None:
@@ -146,7 +146,7 @@ def compare(names: Sequence[str], numbers: Sequence[float], times: float, words:
     >>> compare(["north", "east", "south"], [100.0, 5e11, 200.0], 1e6, "{:.0f} rows")
     Traceback (most recent call last):
       ...
-    fpdfp.errors.MessageError: east says that it has 500000000000 rows, and the others have 150 rows in the median: \
+    fpdfp.errors.MessageError: east reports 500000000000 rows, and the others report 150 rows in the median: \
 its answer would be that of all
     """
     given = np.asarray(numbers, dtype=np.float64)
