@@ -177,7 +177,7 @@ class Transport(abc.ABC):
         return request.write(spec.dump)
 
     def key(self, job: Job, run_id: str) -> str:
-        """Return what tells a job of a run from others: the same for a server that was restarted."""
+        """Return a key that distinguishes a job of a run from others: the same for a server that was restarted."""
         return hashlib.sha256(run_id.encode() + pack(spec.dump(job))).hexdigest()[:32]
 
 
@@ -263,7 +263,7 @@ class Collector:
         replies = self.collect(asked, session, check)
         missing = [self.transport.names[site] for site in asked if site not in replies]
         if missing:
-            # A round that was asked for along with it is counted where it is used, or dropped.
+            # A round that was requested along with it is counted where it is used, or dropped.
             self.waste([one.without(Update.name) for one in replies.values()])
             self.waste_requests([one.without(Update) for one in asked.values()])
             raise AbsentError(f"{', '.join(missing)} did not answer; {len(replies)} of {len(asked)} sites did")

@@ -234,7 +234,7 @@ class Participants(abc.ABC):
         yield
 
     def note(self, seconds: float) -> None:  # noqa: B027 - for those who compute here
-        """Be told how long a round took."""
+        """Record the time of a round."""
 
     def evaluating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
         """Return a context for evaluations between rounds, or after the last one."""
@@ -254,7 +254,7 @@ class Participants(abc.ABC):
             self.run.meter.together = False
 
     def listen(self, stopped: Callable[[], bool]) -> None:  # noqa: B027 - for those who wait
-        """Be told how to find out that the user wants to stop."""
+        """Take the function that reports whether the user wants to stop."""
 
     def sites(self) -> list[dict[str, Any]]:
         """Return what became of the exchanges with each site; nothing where clients are in this process."""

@@ -99,7 +99,7 @@ class Facts(Question):
 
 @dataclasses.dataclass(frozen=True)
 class LossBounds:
-    """Lipschitz constants of the clients' gradients, infinite where there are none, and a constant of convexity."""
+    """Lipschitz constants of the clients' gradients, infinite if missing, and a constant of convexity."""
 
     lipschitz: np.ndarray
     least_convexity: float
@@ -278,7 +278,7 @@ class Duals(Question):
 @question("information")
 @dataclasses.dataclass(frozen=True)
 class Informations(Question):
-    """Everyone sends the score, the expected information and some numbers at a point.
+    """Each client sends the score, the expected information and some numbers at a point.
 
     Attributes
     ----------
@@ -321,7 +321,7 @@ class OverdispersionSums(NamedTuple):
 @question("overdispersion")
 @dataclasses.dataclass(frozen=True)
 class Overdispersions(Question):
-    """Everyone sends sums from which θ is found, at the coefficients of a model of counts.
+    """Each client sends sums from which θ is found, at the coefficients of a model of counts.
 
     Attributes
     ----------
@@ -366,7 +366,7 @@ class SpreadSums(NamedTuple):
 @question("spread")
 @dataclasses.dataclass(frozen=True)
 class Spread(Question):
-    """Everyone sends the mean kernel weight of its residuals at the coefficients of a model of a quantile.
+    """Each client sends the mean kernel weight of its residuals at the coefficients of a model of a quantile.
 
     The width is the model's own: a point at which few rows share the curvature is refused as for gradients.
 
@@ -408,7 +408,7 @@ class LocalModel(NamedTuple):
 @question("local_models")
 @dataclasses.dataclass(frozen=True)
 class LocalModels(Question):
-    """Everyone sends the slope and the curvature of its loss in some features, at a point that is zero in all others.
+    """The slope and the curvature of each client's loss in some features, at a point that is zero elsewhere.
 
     Attributes
     ----------

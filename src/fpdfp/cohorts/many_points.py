@@ -47,7 +47,7 @@ def unit_sizes(units: Array) -> Array:
 
 
 class Evaluated(NamedTuple):
-    """What each client sends.
+    """The answer of each client.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Sums(NamedTuple):
 @question("many_points")
 @dataclasses.dataclass(frozen=True)
 class Evaluations(Question):
-    """Everyone evaluates its loss at many points, at each with all rows or without those of a fold.
+    """Each client evaluates its loss at many points, at each with all rows or without those of a fold.
 
     Attributes
     ----------
@@ -413,7 +413,7 @@ MOVE_BITS, MOST_DIRECTIONS = 12, 64
 
 
 class SentDuals(NamedTuple):
-    """What each client sends.
+    """The answer of each client.
 
     Attributes
     ----------
@@ -443,7 +443,7 @@ class Means(NamedTuple):
 @question("dual_sums")
 @dataclasses.dataclass(frozen=True)
 class DualSums(Evaluations):
-    """Everyone adds up what bounds of gaps need at dual points near many points.
+    """All clients adds up what bounds of gaps need at dual points near many points.
 
     The dual point of a row is θ = s (φ'(z) − φ''(z) Ad), see :class:`fpdfp.losses.base.DualPoints`, with a direction
     d and a scale s of each point, and with the rows of a fold excluded.
@@ -588,14 +588,14 @@ class DualSums(Evaluations):
 
 #: Cells of the linear predictor for areas under ROC curves, in standard deviations from its mean.
 EDGES = np.linspace(-5.0, 5.0, 1001)
-#: The score that tells where the linear predictor is: the weight of rows, and the sums of it and of its square.
+#: The score that shows where the linear predictor is: the weight of rows, and the sums of it and of its square.
 MOMENTS = "moments"
 #: From here on sums of a mean are those of its standard error, which a cross-validation does not use.
 FOR_ERRORS = 4
 
 
 class Scored(NamedTuple):
-    """What each client sends: for each point the sums of the score; counts of cells in single precision."""
+    """The answer of each client: for each point the sums of the score; counts of cells in single precision."""
 
     sums: Array
 
@@ -603,7 +603,7 @@ class Scored(NamedTuple):
 @question("held_scores")
 @dataclasses.dataclass(frozen=True)
 class HeldScores(Question):
-    """Everyone scores its rows that are excluded at each of many points.
+    """All clients scores its rows that are excluded at each of many points.
 
     Attributes
     ----------

@@ -156,7 +156,7 @@ class Question(abc.ABC):
     answers: ClassVar[type] = Columns
     #: Whether clients may be asked some at a time, and the sums of their parts be added.
     in_parts: ClassVar[bool] = True
-    #: Whether the answer tells of each site what a model needs before it, columns and counts: a policy that shows no
+    #: Whether the answer reveals of each site what a model needs before it, columns and counts: a policy that shows no
     #: results of single sites lets it through.
     by_site: ClassVar[bool] = False
 
@@ -169,7 +169,7 @@ class Question(abc.ABC):
 
     @property
     def tells_pairs(self) -> bool:
-        """Whether the answer tells products of pairs of features, as second moments and Hessians do."""
+        """Whether the answer reveals products of pairs of features, as second moments and Hessians do."""
         return False
 
     def check(self, answer: Any) -> None:  # noqa: B027 - most have nothing more to check
@@ -190,7 +190,7 @@ class Question(abc.ABC):
         return np.arange(n_clients)
 
     def count_numbers(self, shape: Shape) -> int:
-        """Return how many numbers a client works with: so many clients are asked at a time as fit into memory."""
+        """Return the count of numbers that a client works with; it limits the clients asked at a time."""
         return int(np.prod(shape)) ** 2
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
@@ -297,7 +297,7 @@ def rows_of(data: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def tuple_kind(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
-    """Return the kind of a named tuple with some fields: messages, questions and replies are told by these alone."""
+    """Return the kind of a named tuple with some fields: messages, questions and replies are known by these."""
     try:
         return namedtuple(name, fields)
     except (ValueError, TypeError) as error:

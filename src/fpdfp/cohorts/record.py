@@ -113,7 +113,7 @@ class Record:
 
 
 def _recognise(problem: Problem) -> str:
-    """Return a digest that tells problems apart, by losses at a probe or, where these are infinite, by their rows."""
+    """Return a digest that distinguishes problems, by losses at a probe or, where these are infinite, by their rows."""
     point = probe(problem.model.shape, problem.model.dtype)
     found = fingerprint(problem)
     if np.isfinite(problem.losses.values(point, np.arange(problem.n_clients))).all():
@@ -130,7 +130,7 @@ def _named(arrays: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def open_record(folder: str | os.PathLike[str] | None, problem: Problem) -> contextlib.AbstractContextManager[Any]:
-    """Return the record of a folder as a context; one without effect where there is none."""
+    """Return the record of a folder as a context; one without effect if missing."""
     return contextlib.nullcontext() if folder is None else Record(folder, problem)
 
 
@@ -167,7 +167,7 @@ def compare(found: Mapping[str, str], wanted: Mapping[str, str], path: Path) -> 
 
 
 def fingerprint(problem: Problem) -> str:
-    """Return a short digest that tells problems apart: every client's size, weight and loss at a probe, g and B.
+    """Return a short digest that distinguishes problems: every client's size, weight and loss at a probe, g and B.
 
     Losses enter with ten digits, since their last bits may differ between machines and numbers of threads.
     """

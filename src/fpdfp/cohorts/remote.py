@@ -84,7 +84,7 @@ class RemoteEngine(Transport):
     Parameters
     ----------
     deadline
-        Seconds after which a round continues without those that have not answered; None waits for everyone.
+        Seconds after which a round continues without those that have not answered; None waits for all clients.
     min_clients
         How many clients' replies a round needs at least; with fewer it waits, and asks the others again.
     patience
@@ -99,7 +99,7 @@ class RemoteEngine(Transport):
     collector
         Waits for replies.
     masks, session
-        What sites were told of features, and of the run.
+        What sites know of features and of the run.
     run_id
         The name of the run, kept through restarts of the server.
     agreed
@@ -124,7 +124,7 @@ class RemoteEngine(Transport):
 
     @property
     def fixed_bound(self) -> float | None:
-        """The bound to which both sides shorten replies, None where there is none."""
+        """The bound to which both sides shorten replies, None if missing."""
         return self.norm_bound if isinstance(self.norm_bound, float) else None
 
     @property
@@ -189,7 +189,7 @@ class RemoteEngine(Transport):
         *,
         from_zero: bool,
     ) -> None:
-        """Begin a run: each site is told what is run with its next request."""
+        """Begin a run: each site receives the run's description with its next request."""
         told = algorithm.for_sites()
         jobs = [Job(told, compressors, downlink, place, self.fixed_bound) for place in self.places(problem, seed)]
         keys = [self.key(job, self.run_id) for job in jobs]
@@ -221,7 +221,7 @@ class RemoteEngine(Transport):
         return [replies[site] for site in range(len(asked))]
 
     def drop_early(self) -> None:
-        """Forget a round that was asked for ahead and is not done."""
+        """Forget a round that was requested ahead and is not done."""
         early = self.session.early
         if early is not None:
             self.collector.waste([reply.part(Update.name) for reply in early.replies.values()])

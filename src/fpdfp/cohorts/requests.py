@@ -86,14 +86,15 @@ class Address:
     Attributes
     ----------
     key, job
-        The key of a run; and the run itself, for a site that was not told it yet.
+        The key of a run; and the run itself, for a site that did not receive it yet.
     features, mask
-        The digest of the features that the losses are functions of, empty for all; these, for a site that was not told.
+        The digest of the features that the losses are functions of, empty for all; these, for a site that did not
+        receive them.
     epoch
         Since which start of the server the rounds of the run count.
     place, clients
         The site's place in the federation, and the numbers of the clients that are asked, in ascending order: all
-        without weights where there is none.
+        without weights if missing.
     each
         Whether the answers are to be seen one by one, and not as a sum over sites.
     """
@@ -160,7 +161,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """What a site answers: to every question, by its name; or the names of what it lacks to answer."""
+    """The answer of a site: to every question, by its name; or the names of what it lacks to answer."""
 
     needs: list[str] = dataclasses.field(default_factory=list)
     answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)

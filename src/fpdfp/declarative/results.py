@@ -24,7 +24,7 @@ PLAIN = (
 )  # fmt: skip
 #: Up to this many runs each have a column of their own.
 FEW = 3
-#: Relative errors of which it is told when each run reached them.
+#: Relative errors for which the table reports when each run reached them.
 ERRORS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 
 

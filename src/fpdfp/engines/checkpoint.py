@@ -149,8 +149,8 @@ def _under(prefix: str, contents: Mapping[str, Array]) -> dict[str, Array]:
 def describe(value: object) -> str:
     """Write a method, schedule or compressor so that equal ones are written alike, here and elsewhere.
 
-    Numbers that were chosen automatically have ten digits, a schedule is told by its steps, and an object without a
-    text of its own by its type.
+    Numbers that were chosen automatically have ten digits, a schedule is described by its steps, and an object without
+    a text of its own by its type.
     """
     if isinstance(value, Schedule):
         steps = ", ".join(f"{value(k):.9e}" for k in (0, 1, 10, 1000, 100_000))

@@ -48,7 +48,7 @@ SQUARED = 3000.0
 class Finish:
     """Takes Newton steps in few features, in runs with a preconditioner from second moments.
 
-    In others clients have not been asked for anything of the kind, and are not asked now.
+    In others clients have not been requested anything of the kind, and are not asked now.
 
     Parameters
     ----------

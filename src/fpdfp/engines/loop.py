@@ -43,7 +43,7 @@ TINY = 1e-300
 
 
 class Observer:
-    """A callback of ``fpdfp.solve`` that is told of all that happens: subclass it and give what is wanted.
+    """A callback of ``fpdfp.solve`` that is notified of all events: subclass it and override methods.
 
     >>> import numpy as np
     >>> import fpdfp
@@ -59,22 +59,22 @@ class Observer:
     """
 
     def __call__(self, run: Run) -> Any:
-        """Be told that a round is done; True ends the run."""
+        """Called when a round is done; True ends the run."""
 
     def started(self, run: Run, rounds: int) -> None:
-        """Be told that a run begins, or continues from a checkpoint, and how many rounds it is to have in all."""
+        """Called when a run begins, or continues from a checkpoint, and how many rounds it is to have in all."""
 
     def evaluated(self, run: Run) -> None:
-        """Be told that the history has a new row."""
+        """Called when the history has a new row."""
 
     def saved(self, run: Run) -> None:
-        """Be told that a checkpoint is written."""
+        """Called when a checkpoint is written."""
 
     def finished(self, run: Run, result: Result) -> None:
-        """Be told how a run ended."""
+        """Called at the end of a run."""
 
     def failed(self, run: Run, error: BaseException) -> None:
-        """Be told that a run ends with an error, which is raised after this."""
+        """Called when a run ends with an error, which is raised after this."""
 
 
 class Interrupt:

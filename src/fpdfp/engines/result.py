@@ -50,7 +50,7 @@ class History(Mapping[str, Array]):
     evaluations. Where g is infinite at Bx, ``objective`` takes g at the nearest point of its domain, and ``violation``
     is the largest distance of an entry of Bx from there. Where a method solves problems inside a round,
     ``inner_clients`` and ``inner_server`` are the steps that this took all clients and the server so far, and
-    ``inner_unsolved`` counts the solves that did not reach their tolerance. Any metric that was asked for has a column
+    ``inner_unsolved`` counts the solves that did not reach their tolerance. Any metric that was requested has a column
     of its own.
 
     Columns are arrays, by key or by name:
@@ -146,7 +146,7 @@ class FeatureSubset(NamedTuple):
 
     @property
     def mask(self) -> Announced:
-        """What clients are told: a one for each of these features, a zero for the others."""
+        """What clients receive: a one for each of these features, a zero for the others."""
         return Announced.mask(self.numbers, self.shape[-1])
 
     def __str__(self) -> str:

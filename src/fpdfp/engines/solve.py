@@ -96,7 +96,7 @@ def solve(
     rounds
         How many communication rounds.
     clients_per_round
-        How many clients, drawn by ``sampling``, take part in a round; None means everyone.
+        How many clients, drawn by ``sampling``, take part in a round; None means all clients.
     compressor
         What clients apply to their replies: one for all fields, or a mapping from the names of the fields
         (``{"x": …, "v": …}`` for FPDFP). None means full precision. ``"auto"`` is max-norm QSGD of 5 levels (11 for at
@@ -233,7 +233,7 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
     with contextlib.nullcontext() if engine is None else engine.started():
         if engine is not None:
             problem = engine.attach(problem)
-            engine.collector.records.clear()  # what became of exchanges is told of each run
+            engine.collector.records.clear()  # exchanges are reported for each run
             options = engine.add_options(problem, options)
         options = dataclasses.replace(options, prefer=name_network(options.prefer, engine))
         before = None if engine is None else engine.carried
@@ -285,7 +285,7 @@ class _Solve:
         self.loop = self._enter(run)
 
     def go(self) -> Result:
-        """Do all rounds, tell the observers, and return the result."""
+        """Do all rounds, notify the observers, and return the result."""
         observers = self.loop.observers
         try:
             for one in observers:

@@ -72,7 +72,7 @@ def say_gap(gap: float, tol: float) -> str:
 class Stopping:
     """Looks from time to time whether the tolerance has been reached.
 
-    A look asks something of all clients, so there are few. Where the server can tell from what it knows itself that the
+    A look asks something of all clients, so there are few. Where the server knows by itself that the
     gap is still large (``Run.predicted_gap``), no one is asked; otherwise the rounds between looks grow geometrically.
 
     Parameters
@@ -91,7 +91,7 @@ class Stopping:
         self.finish, self.finish_below = Finish(run, tol), math.inf
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
-        #: The round of the latest look, and what that has told: the objective, and the violation of constraints.
+        #: The round of the latest look, and what that has shown: the objective, and the violation of constraints.
         self.looked = run.round
         self.seen: tuple[float, float] | None = None
         #: Where no bound is known, the bits that clients send in rounds from which on a look is paid back.
@@ -166,7 +166,7 @@ class Stopping:
         run = self.run
         if run.traffic["rounds"].up < self.paid:
             return False
-        # Where nothing is left of the objective, nothing is small besides it, and estimates tell nothing.
+        # Where nothing is left of the objective, nothing is small besides it, and estimates show nothing.
         blind = not run.can_predict_gap or run.scale <= self._vanishing
         if run.round >= self.next_thorough or (run.round >= self.next_round and blind):
             return True

@@ -48,11 +48,11 @@ NEAR = 0.9
 #: Each time that the certificate of all features is not small enough, that of the chosen ones is to be so much smaller;
 #: a run whose tolerance would become less than this part continues with all of them, so that it ends.
 TIGHTER, TIGHTEST = 0.5, 0.1
-#: The levels of slopes that tell which features are likely to matter.
+#: The levels of slopes that show which features are likely to matter.
 LEVELS = 63
 #: The levels of the point that they are sent at.
 POINT_LEVELS = 1 << 14
-#: The levels of slopes of features that may be steeper than their weights, as far as the first ones tell.
+#: The levels of slopes of features that may be steeper than their weights, as far as the first ones show.
 FINE = 4095
 #: What rounding of a gradient may be besides the weight of the penalty, by the bytes of a number.
 ROUNDING = {4: 1e-3, 8: 1e-9}
@@ -67,7 +67,7 @@ def applies(problem: Problem, method: Method | None, options: RunOptions) -> boo
 
 
 def count_told(meter: Meter, features: FeatureSubset) -> None:
-    """Count that the server tells every client which features are chosen."""
+    """Count that the server sends every client which features are chosen."""
     meter.count("preconditioner", 0, meter.n_clients * features.mask.bits)
 
 
@@ -225,7 +225,7 @@ class Slopemeter:
         return self._tell(slopes, ratios)
 
     def _ask(self, question: Slopes) -> tuple[Array, float]:
-        """Return means over clients, and their largest error; count what clients are told."""
+        """Return means over clients, and their largest error; count what clients receive."""
         sums, count, *_ = self._clients.ask(question)
         self._down += count * sum(one.bits for one in (question.x, question.mask) if one is not None)
         return sums.slope / count, float(sums.error) / count

@@ -194,7 +194,7 @@ def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard, heads
 
     ``heads`` are those of earlier requests, which a request may name; none of them by default.
 
-    Only errors of the protocol are told in words: the text of another might say something of the data.
+    Only errors of the protocol are described: the text of another might say something of the data.
     """
     echo: dict[str, Any] = {"run": "", "sequence": 0, "site": about.name}
     try:

@@ -194,7 +194,7 @@ class Federation(TableCohort):
 
     @property
     def engine(self) -> FederationEngine | None:
-        """What carries requests of the losses that were asked for last; None before that."""
+        """What carries requests of the losses that were requested last; None before that."""
         return self._engine
 
     @property

@@ -114,7 +114,7 @@ class Approvals:
 
 
 def describe(text: str, table: Any) -> str:
-    """Return what the site's person should know of a variable: how many rows it tells apart."""
+    """Return what the site's person should know of a variable: how many rows it distinguishes."""
     node = parse_variable(text)
     of = node.of if isinstance(node, Spline) else node
     values = evaluate(of, table, {})

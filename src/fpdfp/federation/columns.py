@@ -25,7 +25,7 @@ DECLARED = ("unit", "type", "levels")
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column: its type, its values (those of truth values and texts as numbers), where there are none, its levels."""
+    """A column: its type, its values (truth values and texts as numbers), its missing entries, its levels."""
 
     kind: Kind
     numbers: Array

@@ -153,7 +153,7 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
 
 
 def open_desk(identity: Identity, data: Path, policy: Path | None) -> RequestGuard:
-    """Return what answers for a site: its table behind its policy, which is written where there is none."""
+    """Return what answers for a site: its table behind its policy, which is written if missing."""
     from fpdfp.federation.policy import Policy, template
     from fpdfp.federation.protected import ProtectedGuard
     from fpdfp.federation.request_guard import RequestGuard
@@ -234,7 +234,7 @@ def remove(study: StudyFolder, name: Name) -> None:
 def forget(study: StudyFolder, name: Name) -> None:
     """Accept that a site's log begins anew, or has lost lines: what the hub and analysts remember of it is forgotten.
 
-    Do so when the site has told you why, for example after a power cut or when an old copy of its folder was restored.
+    Do so when the site has explained why, for example after a power cut or when an old copy of its folder was restored.
 
     Example: fpdfp federation forget study north
     """

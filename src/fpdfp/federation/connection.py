@@ -482,7 +482,7 @@ class Connection:
         return came
 
     def _connect(self, until: float) -> Stream:
-        """Return the connection, or make one; raise LostError if there is none in time."""
+        """Return the connection, or make one; raise LostError if it cannot be made in time."""
         backoff = Backoff(longest=5.0)
         while self._stream is None:
             credentials = self.identity.credentials

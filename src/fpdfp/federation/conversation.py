@@ -37,7 +37,7 @@ class Split(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """What tells the head from others."""
+        """A key that distinguishes the head from others."""
         return hashlib.blake2b(pack(self.head), digest_size=6).digest()
 
 
@@ -65,7 +65,7 @@ def join(head: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Sender:
-    """An analyst's side: which heads sites know, and the number of the request that has told them."""
+    """An analyst's side: which heads sites know, and the number of the request that sent them."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, bytes], int] = {}

@@ -37,7 +37,7 @@ SLOW = 0.03
 
 
 class Asking:
-    """Asks sites, and numbers what it asks so that sites can tell what is new.
+    """Asks sites, and numbers its requests so that sites recognise new ones.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Asking:
     Attributes
     ----------
     sites
-        Those whose answers are added up, which each of them is told; none for those that are asked.
+        The sites whose answers are added up, which each of them receives; none for all that are asked.
     """
 
     def __init__(self, link: Connection) -> None:

@@ -1,8 +1,8 @@
 """A site's guard: whatever is asked passes here before the data, and what is not allowed is refused.
 
-From top to bottom: what may stand where in a model; what columns may tell; at which points losses are evaluated; which
-operations of the data a question gets; what is hidden in answers. :mod:`fpdfp.federation.request_guard` asks all of
-these for each request, counts, and logs.
+From top to bottom: what may stand where in a model; what columns may reveal; at which points losses are evaluated;
+which operations of the data a question gets; what is hidden in answers. :mod:`fpdfp.federation.request_guard` asks all
+of these for each request, counts, and logs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EFFECTIVE, IN_A_GROUP = 30.0, 15.0
 TOO_FEW = "this site does not answer at this point: too few of its rows would decide the reply"
 #: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
 SMOOTH = ("brier", "deviance")
-#: To so many digits an area under a ROC curve is told; in this many cells rows are counted at further points.
+#: To this many digits an area under a ROC curve is sent; in this many cells rows are counted at further points.
 DIGITS, CELLS, LEAST_CELLS = 4, 24, 4
 #: Link functions whose means are in the domain of their families for all coefficients.
 FULL_DOMAIN = ("logit", "probit", "cloglog", "loglog", "cauchit")
@@ -165,7 +165,7 @@ def _check_centre(column: Array, centre: float, times: float, term: Term) -> Non
 
 
 def analysis_of(design: Design) -> list[Any]:
-    """Return what tells an analysis from others: its columns, whatever they are centred and divided by."""
+    """Return a key of an analysis: its columns, whatever they are centred and divided by."""
     terms = [
         [repr(bare(factor.value)) if isinstance(factor, Numeric) else getattr(factor, "coded", repr(factor))
          for factor in term.factors]
@@ -175,7 +175,8 @@ def analysis_of(design: Design) -> list[Any]:
     return [terms, design.missing, *map(repr, about)]
 
 
-# --- What columns may tell --------------------------------------------------------------------------------------------
+# --- What columns may reveal
+# --------------------------------------------------------------------------------------------
 
 
 def check_size(rows: int, coefficients: int, policy: Policy) -> None:
@@ -191,7 +192,7 @@ def check_size(rows: int, coefficients: int, policy: Policy) -> None:
 
 
 def check_model(losses: Losses, policy: Policy) -> None:
-    """Refuse a model that tells single rows whatever the point: by its rows, coefficients and columns."""
+    """Refuse a model that reveals single rows whatever the point: by its rows, coefficients and columns."""
     coefficients = int(np.prod(losses.shape))
     if isinstance(losses, Softmax):
         coefficients -= losses.n_features  # one class is determined by the others
@@ -266,9 +267,9 @@ def check_weights(weights: Array, policy: Policy, where: str = "") -> None:
 def check_columns(
     X: Any, names: Sequence[str], policy: Policy, others: dict[str, Array] | None = None, where: str = ""
 ) -> None:
-    """Refuse columns, pairs and combinations of columns that tell fewer than ``cell`` rows from all others.
+    """Refuse columns, pairs and combinations of columns that distinguish fewer than ``cell`` rows from all others.
 
-    ``others`` are columns that are no features: the response and the offset.
+    ``others`` are columns that are not features: the response and the offset.
     """
     added = others or {}
     shown = [*(f"the column {name!a}" for name in names or map(str, range(X.shape[1]))), *added]
@@ -340,7 +341,7 @@ def uncommon(X: Any) -> Any:
 
 
 def leverages(X: Array) -> Array:
-    """Return how much of some combination of columns is each row's alone: 1 where one tells it from all others."""
+    """Return each row's share of some combination of columns: 1 if one distinguishes it from all others."""
     largest = np.abs(X).max(axis=0, initial=0.0)
     if not largest.any():
         return np.zeros(len(X))
@@ -439,7 +440,7 @@ def _bend_of(losses: GLM, z: Array, y: Array, weights: Array) -> Array:
 
 
 class Group(NamedTuple):
-    """Rows over which sums are told, and in which of these each feature is not at its most common value."""
+    """Rows over which sums are sent, and in which of these each feature is not at its most common value."""
 
     rows: Any
     size: int
@@ -531,7 +532,7 @@ class PointRule:
         return Group(rows, int(members.shape[0]), members[:, some], sizes[some])
 
     def admit_folds(self, labels: IntArray) -> list[list[Group]]:
-        """Return the folds of each client; refuse a division of rows of which one fold tells few, and one too many.
+        """Return the folds of each client; refuse a division of rows of which one fold reveals few, and one too many.
 
         What a fold takes off a sum is the sum over the fold, so each must be as large as a site.
         """
@@ -612,7 +613,7 @@ class GuardedData(Offer):
         found, losses, policy = super().__getattr__(name), self._rule.losses, self._watch.policy
         if name == ROWS and policy.goes_by("folds"):
             found = copy.copy(losses)
-            found.admit_score = lambda *_: False  # what standard errors need is not told
+            found.admit_score = lambda *_: False  # the sums for standard errors are not sent
             return found
         if name in AT_POINT:
             return lambda x, *given, **options: self._at_point(name, found, x, *given, **options)
@@ -645,7 +646,7 @@ class GuardedData(Offer):
     def _at_point(self, name: str, found: Any, x: Array, *given: Any, **options: Any) -> Any:
         losses, watch = self._rule.losses, self._watch
         if name == "values" and watch.policy.goes_by("points") and np.array_equal(x, probe(losses.shape, losses.dtype)):
-            # Data are recognised by their fingerprint: at a point that no one has looked at nothing is told.
+            # Data are recognised by their fingerprint: at a point that no one has looked at nothing is sent.
             x = np.zeros_like(x)
         everywhere = name == "values" and not np.any(x)  # asked of every model, anyone who asks
         batch = options.get("batch_size", given[1] if name == "gradients" and len(given) > 1 else None)
@@ -689,7 +690,7 @@ class GuardedData(Offer):
         return answer
 
     def check_points(self, points: Array, held: IntArray, labels: IntArray, clients: Any) -> list[int]:
-        """Refuse points, some with a fold excluded; if one is refused, nothing is told of any.
+        """Refuse points, some with a fold excluded; if one is refused, nothing is sent of any.
 
         Returns the places of those outside the domain.
         """
@@ -745,10 +746,10 @@ NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
 #: Operations at many points, and what may be asked of dual points.
 AT_POINTS = frozenset({"evaluate_many", "duals_at_many"})
 DUALS = frozenset({"gradient", "gap", "rounding", "curvature", "hessian", "size", "sizes", "columns", "ridge"})
-#: Operations that tell products of two columns, and those that are one person's regardless.
+#: Operations that reveal products of two columns, and those that are one person's regardless.
 PAIRS = frozenset({"curvatures", "curvature_products", "start_model", "strong_convexity"})
 REFUSED = {"batch_smoothness": "constants for mini-batches: they are those of single rows", "pooled": "pooled rows"}
-#: Those that tell sums or bounds over all rows, or the folds of rows, and need no more looking at.
+#: Those that reveal sums or bounds over all rows, or the folds of rows, and need no more looking at.
 SUMS = frozenset({
     "lipschitz", "lipschitz_in", "curvature_diagonals", "slope_bounds", "targets_of", "masses", "counted", "folds",
     "saturations", "place_rows", "restrict", "rows",
@@ -802,7 +803,7 @@ def hide(schema: dict[str, Any], policy: Policy) -> dict[str, Any]:
 
 
 def check_sums(sums: Sums, design: Design, policy: Policy) -> None:
-    """Refuse sums over too few rows, counts of levels with too few, and terms that are no numbers in some rows."""
+    """Refuse sums over too few rows, counts of levels with too few, and terms that are not numbers in some rows."""
     counts = [("the classes", sums.classes), *zip((one.name for one in design.coded), sums.levels, strict=True)]
     if policy.goes_by("rows") and (sums.used < policy.rows or any(0 < known < policy.rows for known in sums.known)):
         raise refuse("rows", f"this site takes part with at least {policy.rows} rows only", f"{sums.used} rows")
@@ -812,7 +813,7 @@ def check_sums(sums: Sums, design: Design, policy: Policy) -> None:
                 "cells", f"this site answers for levels of at least {policy.cell} rows only: {name[:99]}; merge levels",
                 f"{list(map(int, found))}",
             )  # fmt: skip
-    # A term may be written so that it is no number in any rows one likes: to count these would count anything.
+    # A term may be written so that it is not a number in any rows one likes: to count these would count anything.
     if policy.goes_by("cells") and np.asarray(sums.invalid).any():
         place = int(np.argmax(sums.invalid))
         term = "the response" if not place else f"the term {design.terms[place - 1].names[0][:100]!a}"
@@ -823,7 +824,7 @@ def check_sums(sums: Sums, design: Design, policy: Policy) -> None:
 
 
 def check_strata(strata: Array, policy: Policy) -> None:
-    """Refuse strata with too few rows: a test in one of two rows tells these."""
+    """Refuse strata with too few rows: a test in one of two rows reveals these."""
     if policy.goes_by("cells") and np.unique(strata, return_counts=True)[1].min(initial=policy.cell) < policy.cell:
         raise refuse("cells", f"this site answers for strata of at least {policy.cell} rows only; use fewer strata")
 
@@ -890,7 +891,7 @@ def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *,
     policy, withheld, sums, hits = rule.policy, list(found.withheld), found.sums, found.hits
     if not policy.goes_by("cells"):
         return found
-    # Rounded areas do not tell that one pair of rows has changed places.
+    # Rounded areas do not reveal that one pair of rows has changed places.
     areas = found.areas.copy()
     areas[:, 0], areas[:, 1] = np.round(areas[:, 0], DIGITS), 0.5 * 10.0**-DIGITS
     least = policy.cell
@@ -909,7 +910,7 @@ def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *,
         except Refusal:
             own, own_sums = np.zeros(0), []
             withheld.append("calibration")
-    # Each further point by itself, as if it had been asked for alone.
+    # Each further point by itself, as if it had been requested alone.
     more = [
         protect_scores(one, dataclasses.replace(question, x=x, more=[]), rule, few=True)
         for one, x in zip(found.more, question.more, strict=True)
@@ -922,6 +923,6 @@ def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *,
 
 
 def _least_of_few(counts: PredictorCounts) -> int:
-    """Return how many rows a cell must have where few cells are told."""
+    """Return how many rows a cell must have where few cells are sent."""
     sums = [int(one.sum(dtype=np.int64)) for one in (counts.events, counts.others)]
     return min(sum(sums) // CELLS, min(sums) // LEAST_CELLS)

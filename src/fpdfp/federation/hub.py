@@ -139,7 +139,7 @@ class Peer:
     ended: str | None = None
     #: What a site was asked and has not answered.
     asked: dict[int, Open] = dataclasses.field(default_factory=dict)
-    #: When an analyst was told the last line of each site's log.
+    #: When an analyst received the last line of each site's log.
     told: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
@@ -534,7 +534,7 @@ class Hub:
             one.asker.send(Message("reply", about, message.body))
 
     def _tell_log(self, site: Peer, asker: Peer) -> dict[str, Any]:
-        """Return the last line of a site's log that is known, where an analyst was not told just now."""
+        """Return the last line of a site's log that is known, unless the analyst received it just now."""
         name, now = site.member.name, time.monotonic()
         known = self._anchors.of(name, site.member.era)
         if known is None or now - asker.told.get(name, -EVERY) < EVERY:

@@ -74,7 +74,7 @@ def seal(envelope: Envelope) -> bytes:
 
 
 def open_envelope(parcel: bytes) -> Envelope:
-    """Return the envelope of some bytes; raise MessageError if they are none."""
+    """Return the envelope of some bytes; raise MessageError otherwise."""
     tree = unpack(parcel)
     kinds = {"run": str, "sequence": int, "site": str, "contents": dict}
     if not isinstance(tree, dict) or any(type(tree.get(name)) is not kind for name, kind in kinds.items()):
@@ -126,7 +126,7 @@ def release(path: Path) -> None:
 
 
 def refuse(path: Path) -> None:
-    """Keep a reply from leaving that is held; the server is told that it was not released, and nothing else."""
+    """Keep a reply from leaving that is held; the server learns that it was not released, and nothing else."""
     refused = path.with_suffix(REFUSED)
     if path.exists():
         path.rename(refused)

@@ -49,7 +49,7 @@ def refuse(rule: str, sentence: str, detail: str = "") -> Refusal:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """What a site answers; the comments of ``policy.toml`` explain each field.
+    """The answer of a site; the comments of ``policy.toml`` explain each field.
 
     ``off`` has rules that are switched off. It cannot be set in a file: it is for tests of what the rules prevent.
 

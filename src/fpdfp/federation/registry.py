@@ -61,7 +61,7 @@ class Member:
 
     @property
     def era(self) -> str:
-        """What tells a log of the site from one that began after a new invitation, or was accepted in its place."""
+        """A key that distinguishes a site's log from one that began after a new invitation or was accepted."""
         return f"{self.used_by[:16]}-{self.accepted}"
 
     @property
@@ -105,7 +105,7 @@ class Registry:
 
     @property
     def members(self) -> dict[str, Member]:
-        """Everyone by name, as the file says now."""
+        """All clients by name, as the file says now."""
         self.reread()
         return dict(self._members)
 
@@ -131,7 +131,7 @@ class Registry:
         return self._invited.get(fingerprint)
 
     def was_of(self, fingerprint: str) -> Member | None:
-        """Return the member who was removed and had a certificate, to tell him."""
+        """Return the member who was removed and had a certificate, to notify the person."""
         return next((one for one in self.members.values() if one.removed and fingerprint in one.certificates), None)
 
     @contextlib.contextmanager

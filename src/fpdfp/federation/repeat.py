@@ -29,7 +29,7 @@ FORMAT = 1
 
 
 def digest_of_data(folder: Path, fingerprint: str) -> str:
-    """Return a digest of a site's data that tells others whether it has changed, and nothing else.
+    """Return a digest of a site's data that shows others whether it has changed, and nothing else.
 
     It is salted with a secret of the site, in its folder: no one can compare it with a table of their own.
     """

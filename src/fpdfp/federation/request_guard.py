@@ -52,7 +52,7 @@ KINDS = {
     "request": "fits", "plan": "fits", "budget": "schema",
     "propose": "schema",
 }  # fmt: skip
-#: Refusals by these rules tell nothing of the rows, and do not count.
+#: Refusals by these rules reveal nothing of the rows, and do not count.
 FREE = ("kinds", "budget", "hours", "places", "columns")
 #: The questions that the kind "tests" is about.
 TESTS = ("information", "overdispersion")
@@ -88,7 +88,7 @@ class Model:
         self._budget.spend_points(self.analysis, points)
 
     def note_outside(self) -> None:
-        """Count a point outside the domain: that it is so tells where the extreme rows lie."""
+        """Count a point outside the domain: its status reveals where the extreme rows lie."""
         if self._budget.count_refusal():
             raise refuse("points", "too many points were outside the domain of models at this site")
 
@@ -124,7 +124,7 @@ class RequestGuard:
         self.table: Any = table if not policy.variables else table.with_variables(policy.variables)  # type: ignore[attr-defined]
         self.approvals = Approvals(self.folder)
         self.questions: Any = questions or importlib.import_module("fpdfp.federation.questions")
-        #: What tells the data from others, for runs that continue after a restart of the site.
+        #: A key that distinguishes the data from others, for runs that continue after a restart of the site.
         self._data = str(getattr(table, "fingerprint", ""))
         self._rows = int(getattr(table, "rows", 0))
         self.audit = Audit(self.folder)
@@ -191,7 +191,7 @@ class RequestGuard:
             return reply
 
     def _refuse(self, error: Refusal) -> tuple[dict[str, Any], str]:
-        """Return what the analyst is told of a refusal, and what the log is."""
+        """Return the analyst's part of a refusal, and what the log is."""
         rule = getattr(error, "rule", "")
         if rule not in FREE:
             self._count_refusal()
@@ -426,5 +426,5 @@ def _shorten(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest_of(tree: Any) -> str:
-    """Return a text that tells questions and models apart."""
+    """Return a text that distinguishes questions and models."""
     return hashlib.sha256(pack(tree)).hexdigest()[:32]

@@ -143,7 +143,7 @@ class ReplayGuard:
     def check(self, run: str, sequence: int, asker: str = "") -> None:
         """Refuse a request that is older than one of its run, and take note of it.
 
-        Runs are told apart by who asks as well: no one can use up the numbers of another one's run.
+        Runs are distinguished by who asks as well: no one can use up the numbers of another one's run.
         """
         try:
             read_name("the name of a run", run)

@@ -252,7 +252,7 @@ def _is_plain(factor: Any) -> bool:
 
 
 def _common(kinds: set[Any]) -> str | None:
-    """Return the type of values of some types together, None if there is none; integers are numbers."""
+    """Return the type of values of some types together, None if missing; integers are numbers."""
     if len(kinds) == 1:
         return str(next(iter(kinds)))
     return "number" if kinds == {"integer", "number"} else None

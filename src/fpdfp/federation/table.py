@@ -102,7 +102,7 @@ class SiteTable:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A digest of all columns and values, which tells that a table has changed. It stays at the site."""
+        """A digest of all columns and values, which reveals that a table has changed. It stays at the site."""
         summary = hashlib.sha256()
         for name, column in sorted(self.columns.items()):
             summary.update(repr((name, column.kind, column.unit, column.levels, column.numbers.dtype.str)).encode())
@@ -215,7 +215,7 @@ class SiteTable:
         return found
 
     def weigh(self, node: Expression | None) -> Array | None:
-        """Return the weight of each row, None where there are none."""
+        """Return the weight of each row, None if missing."""
         if node is None:
             return None
         weights = self.number("the weight", node)

@@ -1,4 +1,4 @@
-"""Times of events in the table of a site: read from its columns, and what is told of them."""
+"""Times of events in the table of a site: read from its columns, and their answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
 
 
 def read_times(node: Survival, rows: Rows) -> Times:
-    """Return the times of rows; refuse what is none."""
+    """Return the times of rows; refuse anything else."""
     bad = int((~np.isfinite(evaluate_response(node, rows))).sum())
     if bad:
         raise ArgumentError(

@@ -27,7 +27,7 @@ DENSE_MOMENTS = 4000
 #: Up to this many columns a client's matrix is formed in the coordinates of a factor. Power steps take 120 n d
 #: operations with n rows, forming it takes 2 n d².
 FORMED = 256
-#: Matrices up to this size go through LAPACK; of larger ones so many power steps tell the largest eigenvalue.
+#: Matrices up to this size go through LAPACK; of larger ones so many power steps show the largest eigenvalue.
 POWER, STEPS = 64, 30
 #: Numbers in the partial sums of a weighted Gram matrix, of which there are at most eight.
 GRAM_PARTS = 1 << 22
@@ -48,9 +48,9 @@ class LinearModel(Losses):
     """
 
     #: A bound of the Hessian of the loss of one row in its linear forms: at most this times the identity; infinite
-    #: where there is none.
+    #: if missing.
     curvature: float
-    #: A bound of the derivative of the loss of one row in each of its linear forms; infinite where there is none.
+    #: A bound of the derivative of the loss of one row in each of its linear forms; infinite if missing.
     steepest: float = np.inf
     lower_bound = 0.0
     concurrent = True

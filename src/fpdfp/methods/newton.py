@@ -185,7 +185,7 @@ class NewtonPDFP(Method):
 @question("newton_start")
 @dataclasses.dataclass(frozen=True)
 class NewtonExchange(Question):
-    """Everyone sends the bound of its Hessian and its gradient at zero, once."""
+    """Each client sends the bound of its Hessian and its gradient at zero, once."""
 
     reveals = reveals(uses="curvatures gradients")
 

@@ -321,7 +321,7 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
     adaptive: bool
 
     def for_sites(self) -> ShiftedAlgorithm:
-        # The preconditioner is told once, as coordinates.
+        # The preconditioner is sent once, as coordinates.
         return dataclasses.replace(self, method=dataclasses.replace(self.method, preconditioner=None), chosen="")
 
     def init(self, x0: Array) -> ShiftedState:

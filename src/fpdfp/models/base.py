@@ -253,7 +253,7 @@ class FederatedLinearModel(
             return
         try:
             sums = self._ask_sums(problem, x, "separation", robust=False)
-        except RefusalError:  # a site that tells no second moments takes part in the fit still
+        except RefusalError:  # a site that sends no second moments still takes part in the fit
             return
         # Coefficients of classes are known up to a constant, so that all classes of a column grow: it alone is named.
         names = self._names_of_x(columns)

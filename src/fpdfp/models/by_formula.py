@@ -137,7 +137,7 @@ class ByFormula:
         return family_of(found.classes)
 
     def _spec_options(self) -> dict[str, Any]:
-        """Return what else tells sites their losses."""
+        """Return what else sites need for their losses."""
         return {}
 
     def _ask_more(self, asking: Asking, spec: ModelSpec) -> None:

@@ -65,7 +65,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     method
         As in :func:`fpdfp.solve`; None chooses one.
     inference
-        Whether sites are asked for the sums that standard errors need: ``"auto"`` asks where there is no penalty.
+        Whether sites are requested the sums that standard errors need: ``"auto"`` asks where there is no penalty.
     run
         :class:`fpdfp.RunOptions`: rounds, tolerance, participation, messages, seed and progress bar of the run, as in
         :func:`fpdfp.solve`. None is for at most 1,000 rounds, a tolerance of 1e-6 and no progress bar; a

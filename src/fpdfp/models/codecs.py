@@ -32,7 +32,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
 
 
 class Codec(NamedTuple):
-    """How a value is written, and read; ``read(value, name)`` raises MessageError for what is none."""
+    """How a value is written, and read; ``read(value, name)`` raises MessageError for anything else."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any, str], Any]

@@ -63,7 +63,7 @@ class FederatedCoxRegression(FederatedLinearModel):
     ties
         How events at the same time are treated: ``"efron"`` or ``"breslow"``.
     baseline
-        The times at which sites are asked for their baseline hazards after the fit; True for all times of events, False
+        The times at which sites are requested their baseline hazards after the fit; True for all times of events, False
         for no baseline. Sites of a federation answer at given times, unless their policy allows more, and at fewer
         where too few events are between two of them.
     standardize
@@ -71,7 +71,7 @@ class FederatedCoxRegression(FederatedLinearModel):
     method
         By default :class:`fpdfp.ProximalNewton` for up to 1,000 columns.
     inference
-        Whether sites are asked for the sums that standard errors need: ``"auto"`` asks where there is no penalty.
+        Whether sites are requested the sums that standard errors need: ``"auto"`` asks where there is no penalty.
     run
         :class:`fpdfp.RunOptions`: rounds, tolerance, participation, messages, seed and progress bar of the run, as in
         :func:`fpdfp.solve`. None is for at most 1,000 rounds, a tolerance of 1e-8 and no progress bar; a
@@ -357,7 +357,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         X
             Rows, or a table with the columns of the formula.
         times
-            Times; by default those at which the site tells its hazard.
+            Times; by default those at which the site sends its hazard.
         site, stratum
             Whose baseline hazard to use: one of ``baselines_``. Needed where there are several.
         level

@@ -56,7 +56,7 @@ class CrossValidation:
         ``"accuracy"`` or ``"auc"`` for classes, ``"mse"`` or ``"mae"`` for numbers, ``"concordance"`` for times. The
         area under the ROC curve (of several classes the mean of each against all others) is that of histograms of the
         linear predictor with 1,002 cells, in two exchanges; ``score_bound_`` describes how far it is off at most.
-        Sites with a policy tell deviances and Brier scores only.
+        Sites with a policy send deviances and Brier scores only.
     rule
         ``"min"`` for the weight of the best mean score, ``"1se"`` for the largest weight whose score is within one
         standard error of that.

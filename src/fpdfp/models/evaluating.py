@@ -58,7 +58,7 @@ class Sites(abc.ABC):
     exchanges: int = 0
 
     def score(self) -> list[SiteScores]:
-        """Return what each site tells of its rows."""
+        """Return each site's answer about its rows."""
         self.exchanges += 1
         return self._score()
 
@@ -95,7 +95,7 @@ class CohortSites(Sites):
         return self._asking.down
 
     def score_also(self, more: Sequence[Array]) -> list[list[SiteScores]]:
-        """Return what sites tell of the model and, in the same exchange, of others with further coefficients."""
+        """Return the answers of sites about the model and, in one exchange, about further coefficients."""
         told: list[SiteScores] = self._asking.ask_each(EvaluationQuestion(self._spec, self._x, list(more)))
         return [told, *map(list, zip(*(one.more for one in told), strict=True))]
 
@@ -365,7 +365,7 @@ def _evaluate(sites: Sites, family: Any, level: float) -> Evaluation:
 
 
 def _own_calibration(answer: SiteScores, dispersion: bool, level: float) -> Calibration | None:
-    """Return the calibration of a site by itself; None where it tells none, or has too few rows."""
+    """Return the calibration of a site by itself; None where it sends none, or has too few rows."""
     if not len(answer.own):
         return None
     names = ["intercept", "slope"] if len(answer.own) == 2 else ["slope"]

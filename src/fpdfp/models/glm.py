@@ -58,7 +58,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     method
         By default :class:`fpdfp.ProximalNewton` for up to 1,000 columns.
     inference
-        Whether sites are asked for the sums that standard errors need: ``"auto"`` asks where there is no penalty.
+        Whether sites are requested the sums that standard errors need: ``"auto"`` asks where there is no penalty.
     run
         :class:`fpdfp.RunOptions`: rounds, tolerance, participation, messages, seed and progress bar of the run, as in
         :func:`fpdfp.solve`. None is for at most 1,000 rounds, a tolerance of 1e-8 and no progress bar; a
@@ -288,7 +288,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         return None if self.family_.name == "binomial" else False
 
     def _shifts(self, offset: Any, exposure: Any, rows: int) -> Array | None:
-        """Return the offset of each row, None where there is none."""
+        """Return the offset of each row, None if missing."""
         if exposure is None:
             return None if offset is None else column("offset", offset, rows)
         if self.family_.link != "log":

@@ -20,7 +20,7 @@ from fpdfp.problem import Problem
 FOUND, SHORT = 1e-9, 1e-5
 #: The most changes between θ and coefficients, and Newton steps for one θ.
 MOST = 50
-#: With a larger θ, relative to the mean, counts cannot be told from Poisson's.
+#: With a larger θ, relative to the mean, counts cannot be distinguished from Poisson's.
 LARGEST = 1e8
 
 

@@ -23,7 +23,7 @@ def column(name: str, value: Any, rows: int) -> Array:
 
 
 def row_weights(sample_weight: Any, rows: int) -> tuple[Array | None, float]:
-    """Return weights, None where there are none, and what makes their mean 1."""
+    """Return weights, None if missing, and what makes their mean 1."""
     if sample_weight is None:
         return None, 1.0
     weights = column("sample_weight", sample_weight, rows)

@@ -41,7 +41,7 @@ class Saving:
         The file has the coefficients, the formula with its coding, means for missing values, the family with its
         parameters, the classes, the sites with their rows and sums for standard errors, and how it was fitted; not the
         history of the run. Parameters that are objects, such as a method or a graph, are named in it, and have their
-        defaults in the model that is read. With ``sites_`` of few rows the sums may tell about them: a file is as
+        defaults in the model that is read. With ``sites_`` of few rows the sums may reveal them: a file is as
         confidential as :attr:`information_`.
 
         Parameters

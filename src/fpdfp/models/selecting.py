@@ -74,7 +74,7 @@ class Structures:
             return penalty.build(columns, details[0])
 
         self._make_structure = make
-        # Sites are told no ridge: it depends on the weight, and is a part of the penalty.
+        # Sites receive no ridge: it depends on the weight, and is a part of the penalty.
         return Structure(Zero(), None, np.zeros(columns.of_rows))
 
     def _models(self: Any, columns: Columns, scaled: Scaled, shape: Shape) -> Callable[[ModelPenalty], Model]:
@@ -251,7 +251,7 @@ class Selecting:
     ) -> Bootstrap:  # fmt: skip
         """Return how coefficients vary if sites are drawn with replacement, for the penalty of the estimator.
 
-        All draws travel in the same exchanges; sites do not learn which of them count. With few sites this tells
+        All draws travel in the same exchanges; sites do not learn which of them count. With few sites this shows
         little: there must be five. The estimator is not fitted. A penalty shrinks coefficients in every draw, so that
         intervals are those of the penalised estimate, and need not cover the coefficients of the population.
 

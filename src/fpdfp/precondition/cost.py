@@ -146,7 +146,7 @@ class Circumstances(NamedTuple):
         if isinstance(self.prefer, Network):
             n, network = self.clients_per_round, self.prefer
             seconds = rounds * network.seconds(self.round_up / n, self.round_down / n)
-            # What is announced goes to everyone.
+            # What is announced goes to all clients.
             seconds += network.seconds(once_up / max(senders, 1), once_down / self.n_clients, exchanges)
         return Price(rounds, once_up + rounds * self.round_up, once_down + rounds * self.round_down, seconds)
 

@@ -51,7 +51,7 @@ Once = Moments | Diagonal | Response
 @question("exact_moments")
 @dataclasses.dataclass(frozen=True)
 class Exact(Question):
-    """Everyone sends what a preconditioner of a kind is made of, in full precision."""
+    """Each client sends what a preconditioner of a kind is made of, in full precision."""
 
     kind: Kind
 
@@ -135,7 +135,7 @@ class Summed(NamedTuple):
 @question("slopes")
 @dataclasses.dataclass(frozen=True)
 class Slopes(Question):
-    """Everyone sends its gradient at a point in few levels, so that the server can guess which features matter.
+    """Each client sends its gradient at a point in few levels, so that the server can guess which features matter.
 
     ``x`` is the point, None for zero. ``mask`` has a one for each feature that is requested, None for all of them.
     """

@@ -24,7 +24,7 @@ SLOPE_LEVELS = 255
 #: Eigenvalues are raised to one of these multiples of what the noise is estimated at, as is predicted best.
 FLOORS = (0.5, 2.0, 8.0)
 #: Where clients find that so coarse moments would take this many times the rounds of a well conditioned problem, as for
-#: features whose means are far from zero, all are asked for exact ones, if that is predicted to pay.
+#: features whose means are far from zero, all are requested exact ones, if that is predicted to pay.
 STRAINED = 4.0
 #: Up to this many features ``"auto"`` has clients send all second moments; beyond, it asks what they look like first.
 FEW = 256
@@ -45,7 +45,7 @@ NO_BOUNDS = (
 )
 
 
-#: What is told of a choice.
+#: The report of a choice.
 NAMES = {"none": "no preconditioner", "diagonal": "the diagonal", "whitening": "whitening"}
 
 
@@ -228,7 +228,7 @@ class QuantizedMoments(Question):
             return Choice(None, f"no preconditioner, since the features of {who} that were asked are all zero")
         whole = Half((sums.even + sums.odd) / m, (sums.even_variance + sums.odd_variance) / m**2)
         scale = powers if is_uneven(diagonal) else None
-        # What everyone has sent is no sample: it says itself what it is worth.
+        # An answer of all clients is no sample: it shows its own value.
         parts = (whole, whole) if m == n_clients else halves(sums, m)
         rounds = predicted(*parts, -sums.slope / m, scale, self.accuracy)
         floor = min(FLOORS, key=lambda one: rounds[str(one)])

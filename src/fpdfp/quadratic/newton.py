@@ -112,7 +112,7 @@ class Multipliers:
                 trial = x + damping * direction
                 new_value, new_w, new_slope, rounding = self._evaluate(smooth, trial, centre, tau)
                 new_length = float(np.linalg.norm(new_slope))
-                # At the end ψ no longer tells points apart; then a smaller gradient decides.
+                # At the end ψ no longer distinguishes points; then a smaller gradient decides.
                 if new_value <= value + 1e-4 * damping * descent or (
                     new_value <= value + rounding and new_length < length
                 ):

@@ -165,7 +165,7 @@ class Server(ThreadingHTTPServer):
     def inside(self, path: str) -> str:
         """Return a path without the token that it must begin with; empty if it does not."""
         token, slash, rest = path.removeprefix("/").partition("/")
-        # In constant time, so that the answer's delay does not tell how much of a guess was right.
+        # In constant time, so that the answer's delay does not show how much of a guess was right.
         same = hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
         return slash + rest if same else ""
 

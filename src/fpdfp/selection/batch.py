@@ -81,7 +81,7 @@ class Knowledge:
     def model(self, at: Anchor, fold: int, further: Sequence[Anchor] = ()) -> Array:
         """Return the Hessian near a point, changed so that it explains the gradients nearby (BFGS).
 
-        Two gradients with the same rows excluded tell the curvature between them, which is the direction in which
+        Two gradients with the same rows excluded show the curvature between them, which is the direction in which
         solutions move. Entries of gradients that were sent with few bits are not believed: they change as the Hessian
         says.
         """
@@ -142,7 +142,7 @@ class Batch:
     samples
         How often each client counts, a row for each fold, where clients are excluded or drawn instead of rows.
     problems
-        How many problems there will be, which sites are told before anything is asked.
+        How many problems there will be, which sites learn before anything is asked.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Batch:
         self.d = math.prod(problem.model.shape)
         self.problem, self.folds, self.samples = problem, folds, samples
         self._problems = problems
-        #: That of the losses, which clients tell with the first answer.
+        #: The constant of the losses, which clients send with the first answer.
         self.ridge: Array = np.zeros(self.d)
         self.known = Knowledge()
         self.shares: Array = np.zeros(0)
@@ -185,7 +185,7 @@ class Batch:
         return all(self.solve_stage(stage, rounds, report) for stage in arrange(tasks))
 
     def solve_stage(self, stage: Sequence[Task], rounds: int, report: Callable[[], bool] | None) -> bool:
-        """Solve tasks that are solved at the same time; tell whether to continue."""
+        """Solve tasks that are solved at the same time; determine whether to continue."""
         with one_thread():
             for task in stage:
                 self._open(task)

@@ -1,7 +1,7 @@
 """Upper bounds of the gaps of many problems at once, by weak duality (`fpdfp/bounds.py`), from sums over clients.
 
 The dual point of a problem is that of its solution, moved along the step that its quadratic model proposes next: so
-the bound is as small as the gap itself where the model is good. Clients tell gradients at dual points, rounded, of all
+the bound is as small as the gap itself where the model is good. Clients send gradients at dual points, rounded, of all
 problems together, and again of those whose steps have proved poor; then the conjugates of their losses at these points,
 scaled into the domain of the dual. Where there is something that penalties do not see (an intercept), they are asked
 each time before, how far to go along it. What rounding can have done is a part of the bounds.
@@ -77,7 +77,7 @@ class Space(Protocol):
 class Answered:
     """The dual points of one problem, from what clients have answered (:class:`fpdfp.losses.base.DualPoints`).
 
-    ``scale`` is that at which the gap was asked for last; ``gaps`` are known, by their scales.
+    ``scale`` is that at which the gap was requested last; ``gaps`` are known, by their scales.
     """
 
     def __init__(self, ridge: Array, gradient: Array, rounding: Array) -> None:
@@ -85,7 +85,7 @@ class Answered:
         self.scale, self.gaps = 1.0, dict[float, float]()
 
     def gradient(self, direction: Array | None = None) -> Array:
-        """Return Aᵀcθ with s = 1, for the direction that clients were told."""
+        """Return Aᵀcθ with s = 1, for the direction that clients received."""
         return self._gradient
 
     def rounding(self) -> Array:
@@ -266,9 +266,9 @@ class Questions:
         return ready
 
     def _improve(self, place: int, slope: Array) -> End:
-        """Return where the problem is least by the slope that clients have told for the end of the last direction.
+        """Return where the problem is least by the slope that clients sent for the end of the last direction.
 
-        That is linear in the direction: what earlier ones have told of the Hessian is exact.
+        That is linear in the direction: the part of the Hessian from earlier ones is exact.
         """
         task, end = self.tasks[place], self.ends[place]
         assert task.best is not None

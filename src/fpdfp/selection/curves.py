@@ -15,7 +15,7 @@ from fpdfp.selection.choice import Curve, Rule
 
 
 def make_axes(ax: Any, name: str) -> Any:
-    """Return axes of Matplotlib, new ones if there are none, with weights from the largest to the smallest."""
+    """Return axes of Matplotlib, new ones if missing, with weights from the largest to the smallest."""
     ax = new_axes() if ax is None else ax
     ax.set_xscale("log")
     ax.set_xlabel("penalty weight α")

@@ -106,7 +106,7 @@ def solve_many(
     certify
         Whether to replace estimated gaps by upper bounds, in two to five more exchanges, up to nine where coefficients
         are not penalised. There are none for Cox's model and for losses whose conjugates are not known (such as those
-        of a probit link); ``certified`` of the result tells which gaps are bounds.
+        of a probit link); ``certified`` of the result shows which gaps are bounds.
     progress
         Whether to show a progress bar; by default where standard error is a terminal. Ctrl-C ends the run after the
         current exchange, and what was found is returned.
@@ -146,7 +146,7 @@ def solve_many(
 
 
 def run(batch: Batch, tasks: Sequence[Task], tol: float, rounds: int, progress: bool | None) -> bool:
-    """Solve tasks with a progress bar; Ctrl-C ends the run after an exchange. Tell whether it was pressed."""
+    """Solve tasks with a progress bar; Ctrl-C ends the run after an exchange. Return whether it was pressed."""
     with Interrupt() as interrupt, Bar(len(tasks), 0, progress, label="problems") as bar:
 
         def report() -> bool:

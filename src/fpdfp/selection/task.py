@@ -26,7 +26,7 @@ class Anchor(NamedTuple):
     value, slope
         The mean loss of the rows that are used, with the ridge, and its gradient; infinite outside the domain.
     held
-        The mean loss of the rows that are excluded, NaN where there are none.
+        The mean loss of the rows that are excluded, NaN if missing.
     sure, blur
         Which entries of the gradient were sent with all bits, and how much rounding of these adds to a gap.
     code

@@ -6,7 +6,7 @@ the solutions, in few digits. Those that should not be zero join the working set
 
 What need not be looked at:
 
-- Features whose slopes are bounded below all weights (logistic losses), which clients tell once. These are excluded of
+- Features whose slopes are bounded below all weights (logistic losses), which clients send once. These are excluded of
   everything for good.
 - Features whose slope was known at the solution of another weight, and cannot have reached its limit since. With
   ∂²f/∂x_j² ≤ H_jj everywhere, slopes at x and x' with the same rows differ by at most √(H_jj ⟨∇f(x) − ∇f(x'), x − x'⟩),
@@ -135,7 +135,7 @@ class Wide:
         batch.known.anchors[-1] = [Anchor(zero, zero, 0.0, slopes, math.nan, sure, 0.0, (2, 0.0))]
 
     def _ask_features(self, question: FeatureBounds | Slopes) -> Array:
-        """Ask everyone for a number for each feature."""
+        """Ask all clients for a number for each feature."""
         told = clients_of(self.whole).ask(question)
         self.batch.count(1, told.up, 0)
         means: Array = told.sums[0] / told.asked
@@ -161,7 +161,7 @@ class Wide:
         return made
 
     def _restrict(self, features: IntArray) -> Problem:
-        """Return the problem of some features without a penalty, and count that clients are told which."""
+        """Return the problem of some features without a penalty, and count the message that names them."""
         mask, clients = FeatureSubset(features, (self.d,)).mask, self.whole.n_clients
         # Sites say of the smaller losses what they have said of all.
         self.batch.count(1, clients * DOUBLE * FACTS, clients * mask.bits)
@@ -329,7 +329,7 @@ class Wide:
 
     @property
     def _curved(self) -> Array:
-        """Bounds of the curvature in the features that are left, 1 where there is none."""
+        """Bounds of the curvature in the features that are left, 1 if missing."""
         own = self.curvatures[self.left]
         found: Array = np.where(own > 0, own, 1.0)
         return found
