@@ -59,7 +59,7 @@ def find_factors(given: Any, names: Names) -> Array:
 
 
 def find_limits(given: Any, names: Names) -> Limits | None:
-    """Return the limits of each coefficient, None without limits."""
+    """Return the limits of each coefficient, None if missing at all."""
     if given is None:
         return None
     if isinstance(given, Mapping):

@@ -87,7 +87,7 @@ def survival_curves(
 ) -> GroupCurves:
     """Return Kaplan–Meier curves of all rows of a table or of the sites of a federation.
 
-    Sites send how many rows are at risk, leave and have events at which times, nothing of single rows; a site puts
+    Sites show how many rows are at risk, leave and have events at which times, nothing of single rows; a site puts
     neighbouring times together until its least number of rows is in each cell. Rows that were put together are then
     taken to have left at a steady pace (:meth:`fpdfp.survival.RiskCounts.spread`), which is right on average, but not
     to the row: where few are at risk, curves of small sites remain uncertain.
@@ -147,7 +147,7 @@ def log_rank_test(
         The power of the survival curve that weighs events: 0 for the log-rank test, 1 for that of Peto and Peto.
     stratify
         Whether rows are compared with those of the same site alone. Sites then compute their sums from exact times, and
-        no time leaves them. Otherwise they send counts, as for curves, and hazards must be the same at all sites.
+        no time leaves them. Otherwise they show counts, as for curves, and hazards must be the same at all sites.
     times
         Without ``stratify``: the times at which sites count.
 
