@@ -323,7 +323,8 @@ def test_an_optimum_of_zero_is_recognised(penalty: str) -> None:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = estimator_of("regression", penalty).fit(X, np.full(len(X), 3.0), groups=site)
     # Where B is not the identity, Bx is 0 up to rounding only: a gap cannot be shown to be small beside nothing.
-    assert model.result_.status == ("stationary" if penalty in ("fused", "graph") else "converged")
+    ends = ("stationary", "rounding") if penalty in ("fused", "graph") else ("converged",)
+    assert model.result_.status in ends
     assert model.n_iter_ < 200
     assert model.result_.objective < 1e-15
     np.testing.assert_allclose(model.coef_, 0.0, atol=1e-6)
