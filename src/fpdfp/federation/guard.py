@@ -206,23 +206,26 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
     if not isinstance(losses, LinearModel):
         raise refuse("columns", f"this site does not answer for models of the family {losses.family}")
     names = list((losses.column_names if isinstance(losses, ClassModel) else losses.feature_names) or ())
-    X, others, weights = losses._rows_of(client)[some], dict[str, Array](), None
+    own, others = losses._place(client), dict[str, Array]()
+    weights = losses._risk.table.weights[own] if isinstance(losses, Cox) else losses.weights_of_rows[own]
+    some = some & (weights > 0)  # columns may differ in one of the rows that count
+    X, weights = losses._rows_of(client)[some], weights[some]
+    check_size(len(weights), 0, policy)
     if isinstance(losses, Cox):
-        table, own = losses._risk.table, losses._place(client)
         _check_events(losses, client, some, policy, where)
-        weights, others["the offset"] = table.weights[own][some], table.offset[own][some]
+        others["the offset"] = losses._risk.table.offset[own][some]
     else:
-        y, own = np.asarray(losses.targets_of(client))[some], losses._place(client)
+        y = np.asarray(losses.targets_of(client))[some]
         _check_classes(losses, y, policy, where)
         others["the response"] = y.astype(np.float64)
-        weights = losses.weights_of_rows[own][some]
         shifts = losses._rows.shifts
         if shifts is not None:
             wide = shifts[own][some].reshape(len(y), -1)
             others |= {f"the offset{place or ''}": column for place, column in enumerate(wide.T)}
-    check_columns(X, names, policy, others, where)
-    if weights is not None and weights.min() < weights.max() and policy.goes_by("weights"):
+    dense = check_columns(X, names, policy, others, where)
+    if weights.min() < weights.max():
         check_weights(weights, policy, where)
+        _check_leverage(dense * np.sqrt(weights)[:, None], policy, where)
 
 
 def _check_classes(losses: Any, y: Array, policy: Policy, where: str) -> None:
@@ -266,10 +269,10 @@ def check_weights(weights: Array, policy: Policy, where: str = "") -> None:
 
 def check_columns(
     X: Any, names: Sequence[str], policy: Policy, others: dict[str, Array] | None = None, where: str = ""
-) -> None:
-    """Refuse columns, pairs and combinations of columns that distinguish fewer than ``cell`` rows from all others.
+) -> Array:
+    """Refuse columns, pairs and combinations of columns that reveal fewer than ``cell`` rows from all others.
 
-    ``others`` are columns that are not features: the response and the offset.
+    ``others`` are columns that are not features: the response and the offset. All of them are returned as one matrix.
     """
     added = others or {}
     shown = [*(f"the column {name!a}" for name in names or map(str, range(X.shape[1]))), *added]
@@ -305,6 +308,7 @@ def check_columns(
             first, second = (shown[coded[one]] for one in close[0])
             raise few_rows(f"the difference of {first} and {second}", "they differ in fewer rows")
     _check_leverage(dense, policy, where)
+    return dense
 
 
 def _check_leverage(dense: Array, policy: Policy, where: str) -> None:
