@@ -16,8 +16,8 @@ from fpdfp.cohorts.question import Question
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.cohort import TableCohort
-from fpdfp.federation.connection import Usage
-from fpdfp.federation.engine import Asking, FederationEngine, gather_answers
+from fpdfp.federation.connection import Connection, Usage
+from fpdfp.federation.engine import Asking, FederationEngine, Link, gather_answers
 from fpdfp.federation.keys import Identity
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, dump, read_answer, write
 from fpdfp.federation.text import log, read_name
