@@ -45,7 +45,7 @@ def summarise(scores: Array, weights: Array, *, greater_is_better: bool) -> Curv
 
 
 def make_axes(ax: Any, name: str) -> Any:
-    """Return axes of Matplotlib, new ones if there are none, with weights from the largest to the smallest."""
+    """Return axes of Matplotlib, new ones if missing, with weights from the largest to the smallest."""
     ax = new_axes() if ax is None else ax
     ax.set_xscale("log")
     ax.set_xlabel("penalty weight α")
@@ -61,7 +61,7 @@ def finish_axes(ax: Any) -> Any:
     return ax
 
 
-#: So many curves are in a report, the best ones.
+#: This many curves are in a report, the best ones.
 MOST = 20
 
 
@@ -78,7 +78,7 @@ class Curves(Section):
     folds
         How many folds there were.
     mixings
-        How the penalty of each curve is mixed, by the name of the parameter; those that do not vary are left out.
+        How the penalty of each curve is mixed, by the name of the parameter; those that do not vary are excluded.
     alphas
         The weights of each curve, largest first.
     curves
