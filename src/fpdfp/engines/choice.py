@@ -57,8 +57,8 @@ FAR = 4.0
 #: Exchanges where f is quadratic.
 STEPS = 2.0
 #: Rounds of ShiftedPDFP relative to the prediction from sizes: 0.4 to 1.1 times as many where f is quadratic, since
-#: bounds are then Hessians. Elsewhere 0.5 to 4.7 times as many on twelve sets of ``benchmarks.default`` to 1e-6 (7.9 with
-#: heavy tails): the root of the mean square, since rounds times bits grow with the square of the rounds, is 2.6.
+#: bounds are then Hessians. Elsewhere 0.5 to 4.7 times as many on twelve sets of ``benchmarks.default`` to 1e-6 (7.9
+#: with heavy tails): the root of the mean square, since rounds times bits grow with the square of rounds, is 2.6.
 SURE, UNSURE = 0.6, 2.5
 #: How near NewtonPDFP goes to the minimum of its model, which is f itself: the first round is to be the last.
 INNER = 1e-4

@@ -279,7 +279,7 @@ class Stopping:
 
     def _judge_step(self, certificate: Certificate, known: str, part: float = 1.0) -> Ending | None:
         """End where the server's own model of F expects no more than (a part of) the tolerance."""
-        run, slack = self.run, self.tol * certificate.scale
+        run, slack = self.run, self.tol * certificate.scale + self.run.problem.least_scale
         expected = run.predicted_gap() / certificate.scale
         # Below the rounding of F, a model of F says nothing about F.
         if not expected <= part * self.tol or self.tol < float(np.finfo(run.problem.model.dtype).eps):
