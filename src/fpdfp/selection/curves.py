@@ -1,4 +1,4 @@
-"""What a cross-validation found: a curve of scores over the weights for each way of mixing the penalty."""
+"""The result of a cross-validation: a curve of scores over the weights for each way of mixing the penalty."""
 
 from __future__ import annotations
 
