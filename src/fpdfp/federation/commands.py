@@ -390,6 +390,15 @@ def approve(
             say(*str(one).splitlines())
 
 
+def _member(folder: Path) -> Path:
+    """Return the folder of an identity: a site's, or the analyst's in the folder of a study."""
+    inner = folder / "analyst"
+    found = inner if (inner / "identity.toml").is_file() else folder
+    if not (found / "identity.toml").is_file():
+        raise ValueError(f"{folder} must be the folder of a site, of an analyst or of a study")
+    return found
+
+
 @app.command()
 def key(folder: SiteFolder) -> None:
     """Show the public key of a site or an analyst, by which others know it whatever the hub says.
@@ -400,9 +409,11 @@ def key(folder: SiteFolder) -> None:
     Example: fpdfp federation key north
     """
     with leaving():
+        from fpdfp.federation.keys import Identity
         from fpdfp.federation.secret import Secret
 
-        say(f'{folder.name} = "{Secret.of(folder).public.hex()}"')
+        member = _member(folder)
+        say(f'{Identity(member).about.name} = "{Secret.of(member).public.hex()}"')
 
 
 @app.command()
@@ -420,7 +431,7 @@ def trust(
     with leaving():
         from fpdfp.federation.seal import Pins
 
-        Pins(folder).add(name, key)
+        Pins(_member(folder)).add(name, key)
 
 
 @app.command()
