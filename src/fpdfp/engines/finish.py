@@ -1,4 +1,4 @@
-"""How a run with an l1 norm ends early: a Newton step in the features that are not zero, certified where it leads.
+"""Early end of a run with an l1 norm: a Newton step in the features that are not zero, certified where it leads.
 
 Near the solution few features count, and clients can afford to send how their losses curve in these. The server then
 minimises a quadratic model of f plus the penalty in these features, all others being zero, and requests a certificate

@@ -53,7 +53,7 @@ SCHEDULE = (
 
 
 class Ending(NamedTuple):
-    """How a run ends: its status, a sentence, and the bound that it rests on, if clients have certified one.
+    """The end of a run: its status, a sentence, and the supporting bound, if clients have certified one.
 
     ``certificate`` is what there is to say of that point, if more is known than the bound.
     """

@@ -1,4 +1,4 @@
-"""What answers for a site at the levels ``sums`` and ``private``: a short list of questions, and nothing else.
+"""The gate of a site at the levels ``sums`` and ``private``: a short list of questions, and nothing else.
 
 ====================  ======  =======  ==========================================================================
 kind                  sums    private  answer
@@ -63,7 +63,7 @@ RUNS, MODELS = 16, 16
 
 
 class Statement(NamedTuple):
-    """Which columns of a model, and whether all their combinations, vary at a site, a byte each; its signature."""
+    """The columns of a model that vary at a site, and whether all combinations do: one byte each, and a signature."""
 
     varying: bytes
     signature: bytes
