@@ -36,7 +36,10 @@ MODELS: dict[str, Any] = {
     "tweedie": (fpdfp.FederatedGLM(fpdfp.families.Tweedie(power=1.3)), "visits ~ age"),
     "negative binomial": (fpdfp.FederatedGLM("negative binomial"), "visits ~ age + smoker"),
     "multinomial": (fpdfp.FederatedMultinomialRegression("b"), f"grade ~ {FORMULA}"),
-    "ordinal": (fpdfp.FederatedOrdinalRegression("probit", standardize=True), f"grade ~ {FORMULA}"),
+    "ordinal": (
+        fpdfp.FederatedOrdinalRegression("probit", order=["a", "b", "c"], standardize=True),
+        f"grade ~ {FORMULA}",
+    ),
 }
 
 
@@ -86,7 +89,7 @@ def test_models_of_matrices(tmp_path: Path) -> None:
     for kind, target in (
         (fpdfp.FederatedLinearRegression(), y * 1.0),
         (fpdfp.FederatedGLM("poisson"), y * 1.0),
-        (fpdfp.FederatedOrdinalRegression(), np.array(["a", "b", "c"])[y]),
+        (fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"]), np.array(["a", "b", "c"])[y]),
         (fpdfp.FederatedMultinomialRegression(), y),
         (fpdfp.FederatedLogisticRegression(graph=[(0, 1)], penalty="graph"), y > 0),
     ):
@@ -112,7 +115,9 @@ def test_objects_have_their_defaults(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("models") / "model.json"
-    fpdfp.FederatedOrdinalRegression().fit(TABLE, "grade ~ age + stage", groups="hospital").save(path)
+    fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"]).fit(TABLE, "grade ~ age + stage", groups="hospital").save(
+        path
+    )
     return json.loads(path.read_text())
 
 

@@ -9,15 +9,25 @@ suppressPackageStartupMessages({library(quantreg)})
 columns <- function(data, ...) {
   data <- data[, c(...), drop = FALSE]
   factors <- Filter(is.factor, as.list(data))
-  list(columns = lapply(as.list(data), function(v) if (is.factor(v)) as.character(v) else as.numeric(v)),
-       levels = if (length(factors)) lapply(factors, levels))
+  list(columns = lapply(as.list(data), function(v) if (is.factor(v) || is.character(v)) as.character(v) else as.numeric(v)),
+       levels = if (length(factors)) lapply(factors, levels),
+       ordered = if (length(factors)) as.list(names(Filter(is.ordered, factors))))
 }
 data(engel)
+named <- transform(birthwt, race = c("white", "black", "other")[race])
+fit_polr <- function(formula, data, weights) {
+  data$used_weight <- data[[weights]]
+  fit <- polr(formula, data, used_weight, Hess = TRUE, control = list(reltol = 1e-15, maxit = 1000))
+  table <- coef(summary(fit))
+  list(coefficients = unname(table[, 1]), errors = unname(table[, 2]))
+}
 """
 
 #: The data sets, with the columns that are used.
 DATA: dict[str, str] = {
     "engel": 'columns(engel, "income", "foodexp")',
+    "housing": 'columns(housing, "Sat", "Infl", "Type", "Cont", "Freq")',
+    "birthwt": 'columns(named, "low", "age", "lwt", "race", "smoke", "ptl", "ht", "ui", "ftv", "bwt")',
 }
 
 #: The cases by name: the data set, what a test needs to know, and the expression.
@@ -27,6 +37,8 @@ for level in (0.25, 0.5, 0.75):
     fit = f"rq(foodexp ~ income, tau = {level}, data = engel)"
     told = f'list(coefficients = unname(coef({fit})), errors = unname(summary({fit}, se = "nid")$coefficients[, 2]))'
     CASES[f"quantile {level}"] = ("engel", {"level": level}, told)
+
+CASES["polr"] = ("housing", {}, 'fit_polr(Sat ~ Infl + Type + Cont, housing, "Freq")')
 
 
 def list_cases() -> tuple[dict[str, str], dict[str, Any]]:

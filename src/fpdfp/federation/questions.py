@@ -31,6 +31,9 @@ from fpdfp.survival.periods import name_periods
 #: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates, and ``"hidden"``
 #: is what a site's policy does not allow to use.
 Kind = Literal["number", "integer", "truth", "category", "empty", "other", "hidden"]
+#: Where the order of levels comes from: from sorting them; from a list that begins with the reference, as the categories
+#: of pandas or R; or from a scale on which the levels lie, as those of an ordered factor.
+Order = Literal["sorted", "listed", "ordered"]
 #: At so many points predictions are evaluated in one question.
 MOST_POINTS = 100
 Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "Ordinal", "Cox"]
@@ -53,6 +56,8 @@ class ColumnSchema:
         The range of numbers, None where the site does not say.
     distinct
         Whether no two rows have the same value, as identifiers do.
+    order
+        Where the order of the levels comes from.
     """
 
     name: str
@@ -64,6 +69,7 @@ class ColumnSchema:
     least: float | None = None
     largest: float | None = None
     distinct: bool = False
+    order: Order = "sorted"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -420,4 +420,5 @@ def describe(name: str, column: Column) -> ColumnSchema:
         float(values[0]) if is_number else None,
         float(values[-1]) if is_number else None,
         distinct,
+        column.order,
     )

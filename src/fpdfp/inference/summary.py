@@ -41,6 +41,10 @@ class Summary(Section):
         In words.
     status, rounds, bits_up, bits_down
         How the run ended, its rounds, and all bits that sites and server sent.
+    outcome
+        What is modelled: the response, and which of its levels.
+    references
+        The reference level of each categorical factor.
     table
         The coefficients with standard errors, tests and intervals; None if there are none.
     refused
@@ -75,6 +79,8 @@ class Summary(Section):
     rounds: int
     bits_up: int
     bits_down: int
+    outcome: str | None = None
+    references: dict[str, str] = dataclasses.field(default_factory=dict)
     table: Table | None = None
     refused: str | None = None
     family: str | None = None
@@ -129,7 +135,10 @@ class Summary(Section):
     def _facts(self) -> list[tuple[str, str]]:
         """Return what is said above the coefficients."""
         sent = f"{format_bits(self.bits_up)} by sites, {format_bits(self.bits_down)} by the server"
-        facts = [("family", self.family)] if self.family is not None else []
+        facts = [("models", self.outcome)] if self.outcome is not None else []
+        if self.references:
+            facts.append(("reference", ", ".join(f"{name}: {level}" for name, level in self.references.items())))
+        facts += [("family", self.family)] if self.family is not None else []
         ended = f"{self.status} after {self.rounds} rounds"
         if self.exchanges:
             ended += " and " + ", ".join(f"{count} for {purpose}" for purpose, count in self.exchanges.items())

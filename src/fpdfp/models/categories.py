@@ -47,8 +47,11 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
     site_effects: Literal["none", "fixed"]
 
     @abc.abstractmethod
-    def _arrange_classes(self, classes: list[Any]) -> list[Any]:
-        """Return the classes in the order of the model, given in their own order; refuse what does not fit."""
+    def _arrange_classes(self, classes: list[Any], *, ordered: bool) -> list[Any]:
+        """Return the classes in the order of the model, given in their own order; refuse what does not fit.
+
+        ``ordered`` says whether their own order is declared.
+        """
 
     @abc.abstractmethod
     def _make_losses(self, X: Any, y: Array, **options: Any) -> Losses:
@@ -73,21 +76,24 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
             self._add_sections()
             return
         refuse_column(weights)
+        scale = tables.scale_of(y)
         X, y = validate_data(self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
-        found = np.unique(y)
+        found = list(np.unique(y))
         if len(found) < 2:
             raise ArgumentError("y", f"must hold at least two classes, got one class: {found[0]}")
-        arranged = self._arrange_classes(list(found))
-        self.classes_ = self._show_classes(list(found), arranged)
+        if scale is not None:
+            found.sort(key=scale.index)
+        arranged = self._arrange_classes(found, ordered=scale is not None)
+        self.classes_ = self._show_classes(found, arranged)
         place = {label: code for code, label in enumerate(arranged)}
         codes = np.array([place[label] for label in y])
-        own_weights, scale = row_weights(sample_weight, len(codes))
+        own_weights, weight_scale = row_weights(sample_weight, len(codes))
         if own_weights is not None:
             empty = [label for label in arranged if not own_weights[codes == place[label]].any()]
             if empty:
                 raise ArgumentError("sample_weight", f"must not be zero for all rows of the class {empty[0]!r}")
-        options: dict[str, Any] = {"weights": own_weights, "weight_scale": scale}
+        options: dict[str, Any] = {"weights": own_weights, "weight_scale": weight_scale}
         if offset is not None:
             options["offset"] = self._read_offset(offset, len(codes))
 
@@ -112,7 +118,7 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
 
     def _arrange(self, found: Plan) -> Plan:
         classes = list(found.classes)
-        arranged = self._arrange_classes(classes)
+        arranged = self._arrange_classes(classes, ordered=found.ordered)
         self.classes_ = self._show_classes(classes, arranged)
         return found._replace(classes=tuple(arranged))
 

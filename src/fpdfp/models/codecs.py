@@ -115,6 +115,7 @@ def _read_plan(value: Any, name: str) -> Plan:
         list(validate(tree["used"], tuple[int, ...], f"{name}: used")),
         NUMBER.read(tree["weight_scale"], f"{name}: weight_scale"),
         validate(tree["counts"], tuple[int, ...], f"{name}: counts"),
+        validate(tree["ordered"], bool, f"{name}: ordered"),
     )
 
 

@@ -332,6 +332,9 @@ class FederatedCoxRegression(FederatedLinearModel):
             name: int(sum(one.events.sum() for one in strata.values())) for name, strata in self.baselines_.items()
         }
 
+    def _outcome_kind(self) -> tuple[str, Any]:
+        return "survival", ()
+
     def _more(self) -> dict[str, Any]:
         lines: dict[str, Any] = {}
         if self.events_ is not None:

@@ -36,6 +36,7 @@ from fpdfp.losses.base import InformationSums
 from fpdfp.models.random_effects import integrate
 from fpdfp.models.separating import FAMILIES, check_separation
 from fpdfp.models.structure import Columns
+from fpdfp.models.wording import name_outcome, name_references
 from fpdfp.penalties.base import Zero
 from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
@@ -260,6 +261,8 @@ class Inferring:
         return Summary(
             title=type(self).__name__,
             formula=self.formula_,
+            outcome=self._outcome(),
+            references={} if self._plan is None else name_references(self._plan.design),
             coefficients=self.coefficients_,
             sites=list(self.rows_),
             rows=list(self.rows_.values()),
@@ -273,6 +276,26 @@ class Inferring:
             more=self._more() | {f"without {name}": why for name, why in self.excluded_.items()},
             **more,
         )
+
+    @property
+    def _plan(self: Any) -> Any:
+        """What was known before the fit of a formula; None for a matrix."""
+        return None if self.formula_ is None else getattr(self, "plan_", None)
+
+    def _outcome(self: Any) -> str:
+        """Return what is modelled."""
+        plan = self._plan
+        response = "y" if plan is None else str(self.formula_).partition("~")[0].strip()
+        kind, classes = self._outcome_kind()
+        return name_outcome(response, kind, classes)
+
+    def _outcome_kind(self: Any) -> tuple[str, Any]:
+        """Return the kind of outcome, as :func:`fpdfp.models.wording.name_outcome` has it, and the classes."""
+        classes = getattr(self, "classes_", () if self._plan is None else self._plan.classes)
+        if len(classes) > 2:
+            return "classes", classes
+        binomial = getattr(self._family(), "name", "") == "binomial"
+        return ("event" if len(classes) or binomial else "number"), classes
 
     @property
     def _further_parameters(self) -> int:

@@ -149,7 +149,7 @@ class FederatedMultinomialRegression(CategoryModel):
         self._fit_classes(X, y, groups, sample_weight, offset, weights, missing, levels, on_refusal)
         return self
 
-    def _arrange_classes(self, classes: list[Any]) -> list[Any]:
+    def _arrange_classes(self, classes: list[Any], *, ordered: bool) -> list[Any]:
         reference = classes[0] if self.reference is None else self.reference
         if reference not in classes:
             shown = ", ".join(map(repr, classes))
@@ -197,6 +197,9 @@ class FederatedMultinomialRegression(CategoryModel):
         if not columns.intercept:
             return np.zeros(0, dtype=np.int64)
         return np.arange(len(self.others_)) * columns.all + columns.features
+
+    def _outcome_kind(self) -> tuple[str, Any]:
+        return "multinomial", [self.reference_, *self.others_]
 
     def _family(self) -> Any:
         return ClassLikelihood("multinomial", "logit")

@@ -38,7 +38,8 @@ class FederatedOrdinalRegression(CategoryModel):
     link
         ``"logit"`` or ``"probit"``.
     order
-        The classes from the lowest to the highest; by default sorted, or as sites declare the levels of a column.
+        The classes from the lowest to the highest. By default numbers are sorted, and an ordered categorical column has
+        its own order, as has one whose levels all sites declare. Classes that are texts have no other order.
     penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
     bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``. Thresholds are not penalised.
@@ -170,8 +171,14 @@ class FederatedOrdinalRegression(CategoryModel):
         self._fit_classes(X, y, groups, sample_weight, offset, weights, missing, levels, on_refusal)
         return self
 
-    def _arrange_classes(self, classes: list[Any]) -> list[Any]:
+    def _arrange_classes(self, classes: list[Any], *, ordered: bool) -> list[Any]:
         if self.order is None:
+            if not ordered and any(isinstance(one, str) for one in classes):
+                raise ArgumentError(
+                    "order",
+                    f"must list the classes from the lowest to the highest, got none: {', '.join(map(repr, classes))} "
+                    "are texts, and no order is declared (an ordered categorical column, or the levels of the column)",
+                )
             return classes
         order = list(self.order)
         if len(set(order)) != len(order) or set(order) != set(classes):
@@ -229,6 +236,9 @@ class FederatedOrdinalRegression(CategoryModel):
 
     def _null_places(self, columns: Columns) -> IntArray:
         return np.arange(columns.of_rows, columns.all)
+
+    def _outcome_kind(self) -> tuple[str, Any]:
+        return "ordinal", self.classes_
 
     def _family(self) -> Any:
         return ClassLikelihood("ordinal", str(self.link))

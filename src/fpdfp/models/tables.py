@@ -31,6 +31,12 @@ def targets(y: Any) -> Any:
     return y
 
 
+def scale_of(y: Any) -> list[Any] | None:
+    """Return the categories of an ordered categorical column in their order; None for anything else."""
+    dtype = getattr(y, "dtype", None)
+    return list(dtype.categories) if getattr(dtype, "ordered", False) else None
+
+
 def _array(name: str, value: Any) -> Any:
     """Return an array for a tensor that scikit-learn does not take, or should not; anything else as it is."""
     plain = hasattr(value, "__array__") and not getattr(value, "requires_grad", False) and not _checks.is_on_gpu(value)

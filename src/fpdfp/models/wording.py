@@ -1,0 +1,49 @@
+"""What a model is about, in words for its summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fpdfp.formula.coding import Design
+
+
+def name_outcome(response: str, kind: str, classes: Any) -> str:
+    """Return what is modelled: the level whose chance rises with a positive coefficient, or the order of classes.
+
+    Parameters
+    ----------
+    response
+        The response as the formula has it; ``"y"`` for a matrix.
+    kind
+        ``"survival"``, ``"ordinal"``, ``"multinomial"``, ``"classes"`` of which each has coefficients, ``"event"`` for
+        one of two, or ``"number"``.
+    classes
+        The classes, in the order of the model; empty for numbers.
+
+    Examples
+    --------
+    >>> name_outcome("died", "event", ["no", "yes"])
+    'died = yes'
+    >>> name_outcome("pain", "ordinal", ["low", "medium", "high"])
+    'pain: low < medium < high'
+    >>> name_outcome("Surv(months, died)", "survival", [])
+    'the hazard of died = 1'
+    """
+    if kind == "survival":
+        return f"the hazard of {response.removeprefix('Surv(').removesuffix(')').rpartition(',')[2].strip() or 'y'} = 1"
+    shown = [str(one) for one in classes]
+    if kind == "ordinal":
+        return f"{response}: {' < '.join(shown)}"
+    if kind == "multinomial":
+        return f"{response}, against {shown[0]}: {', '.join(shown[1:])}"
+    if kind == "classes":
+        return f"{response}: {', '.join(shown)}"
+    return f"{response} = {shown[-1] if shown else 1}" if kind == "event" else response
+
+
+def name_references(design: Design) -> dict[str, str]:
+    """Return the reference level of each categorical factor that has one."""
+    factors = [
+        factor for term in design.terms for factor in term.factors if getattr(factor, "reference", None) is not None
+    ]
+    return {factor.name: str(factor.levels[factor.reference]) for factor in factors}  # type: ignore[union-attr]
