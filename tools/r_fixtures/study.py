@@ -9,7 +9,8 @@ suppressPackageStartupMessages({library(quantreg)})
 columns <- function(data, ...) {
   data <- data[, c(...), drop = FALSE]
   factors <- Filter(is.factor, as.list(data))
-  list(columns = lapply(as.list(data), function(v) if (is.factor(v) || is.character(v)) as.character(v) else as.numeric(v)),
+  convert <- function(v) if (is.factor(v) || is.character(v)) as.character(v) else as.numeric(v)
+  list(columns = lapply(as.list(data), convert),
        levels = if (length(factors)) lapply(factors, levels),
        ordered = if (length(factors)) as.list(names(Filter(is.ordered, factors))))
 }

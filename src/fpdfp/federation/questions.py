@@ -31,7 +31,7 @@ from fpdfp.survival.periods import name_periods
 #: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates, and ``"hidden"``
 #: is what a site's policy does not allow to use.
 Kind = Literal["number", "integer", "truth", "category", "empty", "other", "hidden"]
-#: Where the order of levels comes from: from sorting them; from a list that begins with the reference, as the categories
+#: Where the order of levels comes from: from sorting; from a list that begins with the reference, as the categories
 #: of pandas or R; or from a scale on which the levels lie, as those of an ordered factor.
 Order = Literal["sorted", "listed", "ordered"]
 #: At so many points predictions are evaluated in one question.

@@ -219,7 +219,7 @@ class Schemas:
     def _levels(
         self, name: str, given: Mapping[str, Sequence[Level]], *, any_level: bool
     ) -> tuple[tuple[Level, ...], bool]:
-        """Return the levels of a column in order, as given, as sites declare it, or sorted; and if they have a scale."""
+        """Return the levels of a column as given, as sites declare them, or sorted; and whether they have a scale."""
         owners = self._owners(name)
         if name in given:
             strange = [level for level in owners if level not in given[name]]
