@@ -20,7 +20,7 @@ from fpdfp.inference.hypotheses import HypothesisTest
 from fpdfp.models.formulas import Asking, check_response
 from fpdfp.survival import RiskCounts, SurvivalCurve, kaplan_meier
 from fpdfp.survival.counts import check_grid
-from fpdfp.survival.curves import Scale
+from fpdfp.survival.curves import Scale, bound_survival
 from fpdfp.survival.log_rank import LogRank
 
 
@@ -35,9 +35,19 @@ class GroupCurves(Mapping[Level, SurvivalCurve]):
         What sites and server sent for them.
     """
 
-    def __init__(self, levels: tuple[Level, ...], counts: RiskCounts, asking: Asking, **options: Any) -> None:
+    def __init__(
+        self, levels: tuple[Level, ...], counts: RiskCounts, asking: Asking,
+        ends: tuple[RiskCounts, RiskCounts] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         self.counts, self.bits_up, self.bits_down = counts, asking.up, asking.down
         self._curves = {level: kaplan_meier(counts.group(i), **options) for i, level in enumerate(levels)}
+        if ends is not None:
+            late, early = ends
+            for i, level in enumerate(levels):
+                bounds = bound_survival(late.group(i), early.group(i))
+                some = np.searchsorted(late.times, self._curves[level].times)
+                least, largest = (one[some] for one in bounds)
+                self._curves[level] = dataclasses.replace(self._curves[level], least=least, largest=largest)
 
     def __getitem__(self, level: Level) -> SurvivalCurve:
         return self._curves[level]
@@ -92,7 +102,9 @@ def survival_curves(
     Sites tell how many rows are at risk, leave and have events at which times, nothing of single rows; a site puts
     neighbouring times together until its least number of rows is in each cell. Rows that were put together are then
     taken to have left at a steady pace (:meth:`fpdfp.survival.RiskCounts.spread`), which is right on average, but not
-    to the row: where few are at risk, curves of small sites remain uncertain.
+    to the row. Where rows leave between the given times the curve is that of a life table
+    (:func:`fpdfp.survival.kaplan_meier`). In both cases ``least`` and ``largest`` of a curve bound that of the exact
+    times; there are no bounds where rows enter late at sites that put times together.
 
     Parameters
     ----------
@@ -122,9 +134,9 @@ def survival_curves(
     if asked.strata:
         raise ArgumentError("formula:", "strata(…) is for models and tests; a curve is that of all rows of a group")
     grid = None if times is None else check_grid(times)
-    total = _count(asked, grid)
+    total, ends = _count(asked, grid)
     known: tuple[Level, ...] = ("all",) if asked.group is None else asked.group.levels
-    return GroupCurves(known, total, asked.asking, level=level, scale=scale)
+    return GroupCurves(known, total, asked.asking, ends, level=level, scale=scale)
 
 
 def log_rank_test(
@@ -172,14 +184,25 @@ def log_rank_test(
     if asked.strata:
         raise ArgumentError("stratify", "must be True with strata(…) in the formula")
     grid = None if times is None else check_grid(times)
-    return LogRank.of(_count(asked, grid), power).test()
+    return LogRank.of(_count(asked, grid)[0], power).test()
 
 
-def _count(asked: _Asked, grid: Array | None) -> RiskCounts:
-    """Return the counts of all sites, with those spread that sites have moved to later times."""
+def _count(asked: _Asked, grid: Array | None) -> tuple[RiskCounts, tuple[RiskCounts, RiskCounts] | None]:
+    """Return the counts of all sites, and those with rows leaving as late and as early as they can have.
+
+    In the first those are spread that sites have moved to later times; the others are None where nothing is hidden, and
+    where rows may have been moved that enter late.
+    """
     parts: list[RiskCounts] = asked.asking.ask(RiskQuestion(asked.response, asked.group, grid))
     whole = np.unique(np.concatenate([part.times for part in parts])) if grid is None else grid
-    return RiskCounts.total(part.spread(whole) for part in parts)
+    total = RiskCounts.total(part.spread(whole).halve() for part in parts)
+    delayed = any(part.delayed for part in parts)
+    if not delayed and not any(part.rounded for part in parts):
+        return total, None
+    if delayed and asked.response.enters is not None:
+        return total, None
+    late, early = (RiskCounts.total(part.place(whole, early=early) for part in parts) for early in (False, True))
+    return total, (late, early)
 
 
 def _read(source: Any, text: str, groups: Any, levels: Levels) -> _Asked:
