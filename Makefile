@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo docs gallery test test-slow lint format wheel wheelhouse tables bench coverage soak fuzz reproduce attack study clean
 
 help:
-	@echo "make demo    graph-guided logistic regression among 20 clients: a table and a plot"
+	@echo "make demo    a model over three hospitals, a reconstructed scan and five methods compared, in a minute"
 	@echo "make test    set up and run the tests, some six minutes on two cores that do nothing else"
 	@echo "make test-slow  the tests that take longer: real federations, a wheel, more methods on more problems"
 	@echo "make lint    ruff (format, check) and mypy --strict"

@@ -45,7 +45,7 @@ class Death(NamedTuple):
 def model(rounds: int) -> Any:
     """Everyone takes part in every round; the quantizer's draws depend on the seed alone."""
     return fpdfp.FederatedLogisticRegression(
-        alpha=0.001, method=fpdfp.FPDFP(), compressor=fpdfp.QSGD(20), rounds=rounds, tol=None
+        fpdfp.L1(0.001), method=fpdfp.FPDFP(), run=fpdfp.RunOptions(rounds=rounds, tol=0, compressor=fpdfp.QSGD(20))
     )
 
 

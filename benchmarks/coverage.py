@@ -98,7 +98,7 @@ def penalised(name: str, sites: int, seed: int) -> list[bool]:
     true = np.concatenate([ACTIVE, np.zeros(MANY - len(ACTIVE))])
     y = (rng.random(len(X)) < 1.0 / (1.0 + np.exp(-(X @ true)))).astype(float)
     alpha = 0.5 * np.sqrt(np.log(MANY) / len(X))
-    model = fpdfp.FederatedGLM("binomial", penalty="l1", alpha=alpha, inference=True).fit(X, y, groups=site)
+    model = fpdfp.FederatedGLM("binomial", penalty=fpdfp.L1(alpha), inference=True).fit(X, y, groups=site)
     limits = model.debiased_table().intervals()[1:]
     return [bool(low <= one <= high) for one, (low, high) in zip(true, limits, strict=True)]
 

@@ -1,10 +1,10 @@
-"""Three hospitals with different patients fit one graph-guided model, and no patient's row leaves its hospital.
+"""Three hospitals: one study, from odds ratios to survival curves and calibration.
 
     python examples/hospitals.py --output docs/images
 
-The data are the 569 tumours of scikit-learn's breast-cancer set, thirty measurements each. The hospitals differ as real
-ones do: a screening centre sees small, mostly benign tumours; a referral centre large, mostly malignant ones; a general
-hospital some of both. The script draws three pictures and prints the table in docs/estimators.md.
+The patients are simulated. A logistic model of readmission is fitted to two thirds of the patients of each hospital,
+and evaluated on the others. For comparison, each hospital fits the same model to its own patients alone. The script
+draws a forest plot of the treatment, Kaplan–Meier curves of both treatment groups, and a calibration plot.
 """
 
 from __future__ import annotations
@@ -15,28 +15,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from sklearn.datasets import load_breast_cancer
-from sklearn.metrics import log_loss
-from sklearn.model_selection import train_test_split
 
 import fpdfp
 
-HOSPITALS = ("general", "referral", "screening")
-
-
-def hospitals(X: Any, y: Any, seed: int = 0) -> Any:
-    """Return the hospital of each patient: the larger the tumour, the more likely the referral centre."""
-    generator = np.random.default_rng(seed)
-    size = (X[:, 0] - X[:, 0].mean()) / X[:, 0].std() + 0.5 * generator.standard_normal(len(y))
-    anywhere = generator.random(len(y)) < 0.25
-    return np.where(anywhere, "general", np.where(size > 0.3, "referral", "screening"))
-
-
-def model() -> fpdfp.FederatedLogisticRegression:
-    """Return the model that all hospitals fit."""
-    return fpdfp.FederatedLogisticRegression(
-        penalty="graph", graph_form="differences", alpha=0.003, graph_alpha=0.3, standardize=True
-    )
+FORMULA = "readmitted ~ age + C(stage) + treated"
 
 
 def main() -> None:
@@ -45,44 +27,37 @@ def main() -> None:
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)
 
-    cancer = load_breast_cancer()
-    X, y = cancer.data, np.where(cancer.target == 0, "malignant", "benign")
-    site = hospitals(X, y)
-    X, X_test, y, y_test, site, site_test = train_test_split(X, y, site, test_size=0.3, random_state=0, stratify=site)
-    fpdfp.datasets.splits.plot(site, y, path=output / "hospitals-patients.png")
+    patients = fpdfp.datasets.patients(3000)
+    held_out = np.arange(len(patients)) % 3 == 0
+    known, new = patients[~held_out], patients[held_out]
+    model = fpdfp.FederatedGLM("binomial").fit(known, FORMULA, groups="hospital")
+    print(model.table(exponentiate=True))
+    fpdfp.inference.forest_plot(model.heterogeneity("treated", exponentiate=True), output / "hospitals-forest.png")
 
-    together = model().fit(X, y, groups=site)
-    print(f"{len(together.sites_)} hospitals, {together.n_iter_} rounds, a graph of {together.graph_.edges} edges")
-    print(f"sent by hospitals {together.bits_up_ / 8000:.0f} kB, by the server {together.bits_down_ / 8000:.0f} kB")
-
-    print(f"{'test patients of':22}" + "".join(f"{name:>12}" for name in (*HOSPITALS, "all")))
-    rows = {"together": together, "all rows in one place": model().fit(X, y)}
-    for name in HOSPITALS:
-        here = site == name
-        rows[f"{name} alone"] = model().fit(X[here], y[here])
-    for name, one in rows.items():
-        losses = [log_loss(y_test[at], one.predict_proba(X_test[at])) for at in (site_test == h for h in HOSPITALS)]
-        losses.append(log_loss(y_test, one.predict_proba(X_test)))
-        print(f"{name:22}" + "".join(f"{loss:12.3f}" for loss in losses))
-
-    scaled = together.coef_[0] * X.std(axis=0)
-    names = [str(name).replace("error", "s.e.") for name in cancer.feature_names]
-    together.graph_.plot(scaled, names, path=output / "hospitals-graph.png")
-    draw_coefficients(scaled, names, output / "hospitals-coefficients.png")
-    largest = sorted(range(len(names)), key=lambda i: (-abs(round(scaled[i], 2)), names[i]))[:4]
-    print("largest coefficients: " + ", ".join(f"{names[i]} {scaled[i]:+.2f}" for i in largest))
+    evaluation = model.evaluate(new, groups="hospital")
+    print(f"{'model of':10} deviance for new patients of all hospitals")
+    print(f"{'all':10} {evaluation.overall['deviance'].value:.3f}")
+    for name, rows in known.groupby("hospital"):
+        alone = fpdfp.FederatedGLM("binomial").fit(rows, FORMULA, groups="hospital")
+        print(f"{name:10} {alone.evaluate(new, groups='hospital').overall['deviance'].value:.3f}")
+    fpdfp.scores.plot_calibration(evaluation, output / "hospitals-calibration.png")
+    draw_survival(patients, output / "hospitals-survival.png")
 
 
-def draw_coefficients(scaled: Any, names: list[str], path: Path) -> None:
-    """Draw a bar for each coefficient, per standard deviation of its feature."""
-    order = np.argsort(scaled)
-    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
+def draw_survival(patients: Any, path: Path) -> None:
+    """Draw the Kaplan–Meier curves of both treatment groups over all hospitals, with pointwise 95 % intervals."""
+    formula = "Surv(months, relapsed) ~ treated"
+    curves = fpdfp.survival_curves(patients, formula, groups="hospital")
+    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.add_subplot()
-    axes.barh(range(len(names)), scaled[order], color=np.where(scaled[order] > 0, "#228833", "#aa3377").tolist())
-    axes.set_yticks(range(len(names)), [names[i] for i in order], fontsize=8)
-    axes.set_xlabel("log-odds of malignant for one standard deviation")
+    names = ("untreated", "treated")
+    for curve, name, colour in zip(curves.values(), names, ("#D55E00", "#0072B2"), strict=True):
+        axes.step(curve.times, curve.survival, where="post", color=colour, label=name)
+        axes.fill_between(curve.times, curve.lower, curve.upper, step="post", color=colour, alpha=0.15, lw=0)
+        print(f"{name}: median {curve.median:.1f} months to relapse")
+    axes.set(xlabel="months", ylabel="share of patients without relapse", ylim=(0.0, 1.0), xlim=(0.0, 60.0))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x", alpha=0.3)
+    axes.legend(frameon=False)
     figure.savefig(path, dpi=110)
 
 

@@ -143,6 +143,7 @@ class Desks(RemoteEngine):
         for site, tree in asked.items():
             envelope = {"kind": "request", "run": self.run_id, "sequence": 1, "model": self.model_name, "request": tree}
             envelope["plan"] = self.plan
+            envelope |= {"each": True} if tree.get("each") else {}
             reply = self.desks[site].answer(unpack(pack(envelope)), ANALYST)
             if "needs_model" in reply:
                 reply = self.desks[site].answer(unpack(pack(envelope | {"spec": self.model})), ANALYST)

@@ -52,7 +52,7 @@ def make_patients(sizes: dict[str, int], seed: int = 1) -> pd.DataFrame:
 
 def study(sites: Any, **options: Any) -> Iterator[tuple[str, Any]]:
     """Ask all of a study; yield what each step is called, and what came of it."""
-    logistic = fpdfp.FederatedLogisticRegression(penalty="none")
+    logistic = fpdfp.FederatedLogisticRegression("none")
     yield "table of sizes", sites.describe() if hasattr(sites, "describe") else None
     yield "survival by arm", fpdfp.survival_curves(sites, "Surv(time, died) ~ arm", times=GRID)
     for group in ("arm", "stage", "female"):
@@ -69,7 +69,7 @@ def study(sites: Any, **options: Any) -> Iterator[tuple[str, Any]]:
     for added in ("diabetes", "C(stage)"):
         large = fit(logistic, sites, f"{base} + angina + {added}", options)
         yield f"likelihood-ratio test of {added}", small.compare(large)
-    path = fpdfp.FederatedLogisticRegressionCV(penalty="l1", cv=5, standardize=True, alphas=20)
+    path = fpdfp.FederatedLogisticRegressionCV("l1", cv=fpdfp.CrossValidation(5, alphas=20), standardize=True)
     yield "lasso path", fit(path, sites, f"disease ~ {' + '.join((*NUMBERS, *TRUTHS))}", options)
     model = fit(logistic, sites, f"disease ~ {NINE}", options)
     yield "evaluation", model.evaluate(sites)
@@ -99,7 +99,7 @@ def main() -> None:
                 now, usage = time.monotonic(), sites.usage
                 print(f"{now - last:6.1f} s  {usage.exchanges - used:4d} exchanges  {name}", flush=True)
                 last, used = now, usage.exchanges
-            model = fpdfp.FederatedLogisticRegression(penalty="none")
+            model = fpdfp.FederatedLogisticRegression("none")
             model.fit(sites, f"disease ~ {NINE}", on_refusal="exclude")
             print(model.summary())
             usage = sites.usage

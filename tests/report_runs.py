@@ -41,7 +41,7 @@ def small(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int,
 
 def graph_guided(folder: Path, runs: Mapping[str, Mapping[str, Any]], seeds: tuple[int, ...] = (0,)) -> Path:
     """Record runs of the demonstration's problem, each by name with its arguments and every seed."""
-    chosen = build(demo.declare_run(demo.AUTOMATIC, demo.FEW, 0))
+    chosen = build(demo.declare_run("default", 60, 0))
     best = fpdfp.minimize(chosen.problem, tol=1e-10)
     for name, arguments in runs.items():
         for seed in seeds:

@@ -26,7 +26,7 @@ def close(found: Any, known: Any, rel: float = 1e-6) -> None:
 
 
 def build(case: dict[str, Any], **options: Any) -> fpdfp.FederatedGLM:
-    known = {"link": case.get("link"), "tol": 1e-12} | options
+    known = {"link": case.get("link"), "run": fpdfp.RunOptions(tol=1e-12)} | options
     return fpdfp.FederatedGLM(FAMILIES.get(case["family"], case["family"]), **known)
 
 
@@ -171,7 +171,9 @@ def test_separation_is_named(name: str, columns: list[str]) -> None:
         model.fit(frame("separated"), case["formula"], groups="site")
     assert set(columns) <= set(refused.value.columns)
     # With a ridge everything is finite, and nothing is to be said.
-    penalised = fpdfp.FederatedGLM(case["family"], l2=0.01).fit(frame("separated"), case["formula"], groups="site")
+    penalised = fpdfp.FederatedGLM(case["family"], penalty=fpdfp.Ridge(0.01)).fit(
+        frame("separated"), case["formula"], groups="site"
+    )
     assert max(map(abs, penalised.coefficients_.values())) < 10
 
 
@@ -198,6 +200,6 @@ def test_rounds_are_not_more_than_iterations_of_r(name: str) -> None:
     For the inverse Gaussian with its own link, too, R must be given a start, from which it takes five iterations.
     """
     case, r = GLM[name], GLM[name]["r"]
-    model = fit(case, tol=1e-8)
+    model = fit(case, run=fpdfp.RunOptions(tol=1e-8))
     assert model.n_iter_ <= (10 if name == "inverse gaussian" else r["iterations"])
     close(model.table().coefficients, r["coefficients"], 1e-4)

@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import fpdfp
 from fpdfp import FederatedMultinomialRegression, FederatedOrdinalRegression
 from fpdfp.federation.table import SiteTable
+from fpdfp.models.penalty import KINDS
 from tests.r_cases import cases, frame, numbers, rows
 from tests.test_cohort import SitesCohort, patients, split
 
@@ -26,7 +27,10 @@ REFUSED = {"check_classifiers_classes": "classes are texts without an order"}
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [FederatedMultinomialRegression(l2=1e-3), FederatedOrdinalRegression(l2=1e-3)],
+    [
+        FederatedMultinomialRegression(penalty=fpdfp.Ridge(0.001)),
+        FederatedOrdinalRegression(penalty=fpdfp.Ridge(0.001)),
+    ],
     expected_failed_checks=lambda one: REFUSED if isinstance(one, FederatedOrdinalRegression) else {},
 )
 def test_conventions(estimator: Any, check: Any) -> None:
@@ -36,7 +40,7 @@ def test_conventions(estimator: Any, check: Any) -> None:
 @pytest.mark.parametrize("link", ORDINAL)
 def test_ordinal_is_that_of_polr(link: Any) -> None:
     case, r = ORDINAL[link], ORDINAL[link]["r"]
-    model = FederatedOrdinalRegression(link, tol=1e-12)
+    model = FederatedOrdinalRegression(link, run=fpdfp.RunOptions(tol=1e-12))
     model.fit(frame("study"), case["formula"], groups="site", levels="any")
     summary, table = model.summary(), model.table()
     known = [*r["coefficients"].values(), *r["cuts"]]
@@ -47,7 +51,7 @@ def test_ordinal_is_that_of_polr(link: Any) -> None:
     assert summary.aic == pytest.approx(r["aic"], rel=1e-10)
     assert "observed information" in str(summary)
     data = rows(case)
-    by_rows = FederatedOrdinalRegression(link, tol=1e-12, standardize=True)
+    by_rows = FederatedOrdinalRegression(link, standardize=True, run=fpdfp.RunOptions(tol=1e-12))
     by_rows.fit(data.X[:, 1:], data.y.astype(int), groups=data.sites)
     np.testing.assert_allclose(list(by_rows.coefficients_.values()), known, rtol=1e-6)
     np.testing.assert_allclose(by_rows.table().standard_errors, r["errors"], rtol=1e-6)
@@ -55,7 +59,7 @@ def test_ordinal_is_that_of_polr(link: Any) -> None:
 
 def test_multinomial_is_that_of_nnet() -> None:
     case, r = R["multinomial"], R["multinomial"]["r"]
-    model = FederatedMultinomialRegression(tol=1e-12)
+    model = FederatedMultinomialRegression(run=fpdfp.RunOptions(tol=1e-12))
     model.fit(frame("study"), case["formula"], groups="site", levels="any")
     summary, table = model.summary(), model.table()
     np.testing.assert_allclose(table.coefficients, np.ravel(r["coefficients"]), rtol=1e-6)
@@ -64,7 +68,7 @@ def test_multinomial_is_that_of_nnet() -> None:
     assert summary.aic == pytest.approx(r["aic"], rel=1e-10)
     assert list(model.others_) == r["levels"][1:]
     # Another reference has differences of the same coefficients, and the same predictions.
-    other = FederatedMultinomialRegression("train", tol=1e-12)
+    other = FederatedMultinomialRegression("train", run=fpdfp.RunOptions(tol=1e-12))
     other.fit(frame("study"), case["formula"], groups="site", levels="any")
     first, second = numbers(r["coefficients"])
     np.testing.assert_allclose(list(other.coefficients_["foot"].values()), first - second, rtol=1e-6)
@@ -74,7 +78,9 @@ def test_multinomial_is_that_of_nnet() -> None:
 
 def test_multinomial_standardised_with_a_null_deviance() -> None:
     data = rows(R["multinomial"])
-    model = FederatedMultinomialRegression(tol=1e-12, standardize=True).fit(data.X[:, 1:], data.y, groups=data.sites)
+    model = FederatedMultinomialRegression(standardize=True, run=fpdfp.RunOptions(tol=1e-12)).fit(
+        data.X[:, 1:], data.y, groups=data.sites
+    )
     r = R["multinomial"]["r"]
     np.testing.assert_allclose(model.coef_, numbers(r["coefficients"])[:, 1:], rtol=1e-6)
     np.testing.assert_allclose(model.table().standard_errors, np.ravel(r["errors"]), rtol=1e-6)
@@ -91,7 +97,7 @@ def toy(seed: int = 0) -> tuple[Any, Any, Any, Any]:
 
 def test_weights() -> None:
     X, y, site, w = toy()
-    model = FederatedMultinomialRegression(tol=1e-12).fit(X, y, groups=site, sample_weight=w)
+    model = FederatedMultinomialRegression(run=fpdfp.RunOptions(tol=1e-12)).fit(X, y, groups=site, sample_weight=w)
     known = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(X, y, sample_weight=w)
     np.testing.assert_allclose(model.coef_, known.coef_[1:] - known.coef_[0], atol=1e-5)
     np.testing.assert_allclose(model.predict_proba(X), known.predict_proba(X), atol=1e-5)
@@ -99,8 +105,8 @@ def test_weights() -> None:
     count = np.random.default_rng(1).integers(1, 4, 150)
     again = np.repeat(np.arange(150), count)
     for kind in (FederatedMultinomialRegression, FederatedOrdinalRegression):
-        weighted = kind(tol=1e-12).fit(X, y, groups=site, sample_weight=count)
-        repeated = kind(tol=1e-12).fit(X[again], y[again], groups=site[again])
+        weighted = kind(run=fpdfp.RunOptions(tol=1e-12)).fit(X, y, groups=site, sample_weight=count)
+        repeated = kind(run=fpdfp.RunOptions(tol=1e-12)).fit(X[again], y[again], groups=site[again])
         np.testing.assert_allclose(weighted.table().coefficients, repeated.table().coefficients, rtol=1e-7)
         np.testing.assert_allclose(weighted.table().standard_errors, repeated.table().standard_errors, rtol=1e-7)
         assert weighted.null_deviance_ == pytest.approx(repeated.null_deviance_, rel=1e-8)
@@ -108,7 +114,7 @@ def test_weights() -> None:
 
 def test_an_offset_is_a_coefficient_of_one() -> None:
     X, y, site, _ = toy()
-    model = FederatedOrdinalRegression(tol=1e-12).fit(X[:, 1:], y, groups=site, offset=X[:, 0])
+    model = FederatedOrdinalRegression(run=fpdfp.RunOptions(tol=1e-12)).fit(X[:, 1:], y, groups=site, offset=X[:, 0])
     losses = fpdfp.losses.Ordinal(X, y)
 
     def value(x: Any) -> float:
@@ -118,7 +124,9 @@ def test_an_offset_is_a_coefficient_of_one() -> None:
     np.testing.assert_allclose(model.coef_, known[:3], atol=1e-5)
     np.testing.assert_allclose(model.thresholds_, losses.base + known[3:], atol=1e-5)
     table = pd.DataFrame(X, columns=list("abcd")).assign(y=y, site=site)
-    by_formula = FederatedOrdinalRegression(tol=1e-12).fit(table, "y ~ b + c + d + offset(a)", groups="site")
+    by_formula = FederatedOrdinalRegression(run=fpdfp.RunOptions(tol=1e-12)).fit(
+        table, "y ~ b + c + d + offset(a)", groups="site"
+    )
     np.testing.assert_allclose(by_formula.coef_, model.coef_, rtol=1e-8)
     np.testing.assert_allclose(
         by_formula.predict_proba(table), model.predict_proba(X[:, 1:], offset=X[:, 0]), rtol=1e-8
@@ -131,7 +139,8 @@ def test_penalties(kind: Any, penalty: Any) -> None:
     """No small change of the coefficients makes the penalised objective smaller."""
     X, y, site, _ = toy()
     edges = [(0, 1, 0.5), (1, 2, -1.0)]
-    model = kind(penalty=penalty, alpha=0.05, feature_groups=list("aabb"), graph=edges, tol=1e-10)
+    shapes: dict[str, Any] = {"graph": {"graph": edges}, "group": {"groups": list("aabb")}}
+    model = kind(penalty=KINDS[penalty](0.05, **shapes.get(penalty, {})), run=fpdfp.RunOptions(tol=1e-10))
     model.fit(X, y, groups=site)
     ordinal = kind is FederatedOrdinalRegression
     losses = (fpdfp.losses.Ordinal if ordinal else fpdfp.losses.Multinomial)(
@@ -165,7 +174,7 @@ CASES: dict[str, Any] = {
     "multinomial": (FederatedMultinomialRegression("b"), "grade ~ age + stage + pressure"),
     "ordinal": (FederatedOrdinalRegression(order=["a", "b", "c"], standardize=True), "grade ~ age + stage + pressure"),
     "probit": (FederatedOrdinalRegression("probit", order=["a", "b", "c"]), "grade ~ age + C(stage, ref='II')"),
-    "l1": (FederatedMultinomialRegression(penalty="l1", alpha=0.01), "grade ~ age + pressure"),
+    "l1": (FederatedMultinomialRegression(penalty=fpdfp.L1(0.01)), "grade ~ age + pressure"),
 }
 
 

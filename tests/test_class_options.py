@@ -48,7 +48,7 @@ def test_offsets_of_classes_are_where_the_likelihood_is_largest() -> None:
         for reference in ("a", "b"):
             if offset is not by_class and reference == "b":
                 continue  # a number is added to all but the reference
-            model = FederatedMultinomialRegression(reference, standardize=True, tol=1e-12)
+            model = FederatedMultinomialRegression(reference, standardize=True, run=fpdfp.RunOptions(tol=1e-12))
             model.fit(X, TABLE["grade"], groups=TABLE["hospital"], offset=offset, sample_weight=w)
             z = np.zeros((len(X), 3))
             z[:, np.array(["a", "b", "c"]) != reference] = X @ model.coef_.T + model.intercept_
@@ -65,9 +65,9 @@ def test_offsets_of_classes_are_where_the_likelihood_is_largest() -> None:
 
 
 def test_offsets_by_formula_and_at_sites() -> None:
-    model = FederatedMultinomialRegression(tol=1e-12)
+    model = FederatedMultinomialRegression(run=fpdfp.RunOptions(tol=1e-12))
     here = model.fit(TABLE, FORMULA, groups="hospital", weights="weight")
-    rows = FederatedMultinomialRegression(tol=1e-12)
+    rows = FederatedMultinomialRegression(run=fpdfp.RunOptions(tol=1e-12))
     rows.fit(X, TABLE["grade"], groups=TABLE["hospital"], offset=TABLE["lean"], sample_weight=TABLE["weight"])
     np.testing.assert_allclose(here.coef_, rows.coef_, rtol=1e-8)
     np.testing.assert_allclose(here.table().standard_errors, rows.table().standard_errors, rtol=1e-8)
@@ -82,8 +82,8 @@ def test_offsets_by_formula_and_at_sites() -> None:
 @pytest.mark.parametrize("standardize", [False, True])
 def test_intercepts_of_sites_are_columns(kind: Any, standardize: bool, tmp_path: Path) -> None:
     dummies = np.column_stack([X, TABLE["hospital"] == "south", TABLE["hospital"] == "west"]).astype(float)
-    plain = kind(tol=1e-12).fit(dummies, TABLE["grade"], groups=TABLE["hospital"])
-    model = kind(site_effects="fixed", standardize=standardize, tol=1e-12)
+    plain = kind(run=fpdfp.RunOptions(tol=1e-12)).fit(dummies, TABLE["grade"], groups=TABLE["hospital"])
+    model = kind(site_effects="fixed", standardize=standardize, run=fpdfp.RunOptions(tol=1e-12))
     model.fit(X, TABLE["grade"], groups=TABLE["hospital"])
     np.testing.assert_allclose(np.atleast_2d(model.coef_), np.atleast_2d(plain.coef_)[:, :2], rtol=1e-7)
     np.testing.assert_allclose(np.atleast_2d(model._effects), np.atleast_2d(plain.coef_)[:, 2:], rtol=1e-7)
@@ -108,10 +108,10 @@ def test_intercepts_of_sites_are_columns(kind: Any, standardize: bool, tmp_path:
 
 @pytest.mark.parametrize("kind", [FederatedMultinomialRegression, FederatedOrdinalRegression])
 def test_intercepts_of_sites_by_formula(kind: Any) -> None:
-    model = kind(site_effects="fixed", tol=1e-10)
+    model = kind(site_effects="fixed", run=fpdfp.RunOptions(tol=1e-10))
     here = model.fit(TABLE, FORMULA, groups="hospital")
     shown, chances = str(here.summary()), here.predict_proba(TABLE, site=TABLE["hospital"])
-    rows = kind(site_effects="fixed", tol=1e-10)
+    rows = kind(site_effects="fixed", run=fpdfp.RunOptions(tol=1e-10))
     rows.fit(X, TABLE["grade"], groups=TABLE["hospital"], offset=TABLE["lean"])
     np.testing.assert_allclose(rows.predict_proba(X, offset=TABLE["lean"], site=TABLE["hospital"]), chances, rtol=1e-6)
     assert str(model.fit(SitesCohort(split(TABLE)), FORMULA).summary()) == shown
@@ -139,7 +139,7 @@ def test_separation_of_three_classes(where: str) -> None:
     table = pd.DataFrame(Z, columns=list("abl")).assign(y=y, fine=fine, site=np.arange(300) % 3)
     parts = {str(name): part.drop(columns="site") for name, part in table.groupby("site")}
     for outcome in ("y", "fine"):
-        model = FederatedLogisticRegression(alpha=0.0)
+        model = FederatedLogisticRegression("none")
         if where == "rows":
             fit = lambda: model.fit(table[list("abl")], table[outcome], groups=table["site"])  # noqa: E731, B023
         elif where == "table":
@@ -153,7 +153,7 @@ def test_separation_of_three_classes(where: str) -> None:
             continue
         fit()
         assert model.n_iter_ < 8
-        known = FederatedMultinomialRegression(tol=1e-12).fit(Z, fine)
+        known = FederatedMultinomialRegression(run=fpdfp.RunOptions(tol=1e-12)).fit(Z, fine)
         np.testing.assert_allclose(model.coef_[1:] - model.coef_[0], known.coef_, rtol=1e-5, atol=1e-8)
         np.testing.assert_allclose(model.coef_.sum(axis=0), 0.0, atol=1e-12)
         assert model.exchanges_ == {"separation": 1}
@@ -163,12 +163,12 @@ def test_separation_of_three_classes(where: str) -> None:
 def test_separation_with_other_methods() -> None:
     """Steps of the first order end far from a maximum that is not there; coefficients stay small, and it is named."""
     Z, y, fine = separated()
-    model = FederatedLogisticRegression(alpha=0.0, inference=False, rounds=60)
+    model = FederatedLogisticRegression("none", inference=False, run=fpdfp.RunOptions(rounds=60))
     with pytest.raises(SeparationError) as raised:
         model.fit(Z, y, groups=np.arange(300) % 3)
     assert "x2" in raised.value.columns
     model.fit(Z, fine, groups=np.arange(300) % 3)
-    model = FederatedLogisticRegression("ridge", 1e-3).fit(Z, y, groups=np.arange(300) % 3)
+    model = FederatedLogisticRegression(fpdfp.Ridge(0.001)).fit(Z, y, groups=np.arange(300) % 3)
     assert model.exchanges_ == {}
 
 

@@ -20,7 +20,7 @@ from fpdfp.engines.parcel import pack, unpack
 from fpdfp.engines.remote_engine import RemoteEngine
 from fpdfp.engines.site import Site
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.cohort import Cohort, LocalCohort
+from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import (
     ModelSpec,
     dump,
@@ -62,8 +62,10 @@ class SitesEngine(RemoteEngine):
         return replies
 
 
-class SitesCohort:
+class SitesCohort(TableCohort):
     """Sites of their own tables, each asked through bytes, as over a network."""
+
+    names: Sequence[str] = ()
 
     def __init__(self, frames: Mapping[str, pd.DataFrame], restart_at: int | None = None) -> None:
         self.names = list(frames)
@@ -71,7 +73,7 @@ class SitesCohort:
         self.restart_at = restart_at
         self.questions = 0
 
-    def ask(self, question: Question) -> list[Any]:
+    def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
         self.questions += 1
         sent = pack(write(question))
         answers = [pack(write_answer(table.answer(read_question(unpack(sent))))) for table in self.tables]
@@ -110,29 +112,29 @@ def split(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 CASES: dict[str, tuple[Any, str, dict[str, Any]]] = {
-    "unpenalised": (FederatedLogisticRegression(alpha=0), "died ~ age + C(stage, ref='II') + pressure", {}),
-    "linear": (FederatedLinearRegression(alpha=0), "log(dose + 5) ~ age * stage + smoker - 1", {"missing": "mean"}),
+    "unpenalised": (FederatedLogisticRegression("none"), "died ~ age + C(stage, ref='II') + pressure", {}),
+    "linear": (FederatedLinearRegression("none"), "log(dose + 5) ~ age * stage + smoker - 1", {"missing": "mean"}),
     "l1": (
-        FederatedLinearRegression(alpha=0.01, standardize=True),
+        FederatedLinearRegression(fpdfp.L1(0.01), standardize=True),
         "dose ~ age*stage + pressure",
         {"missing": "indicator"},
     ),
     "graph": (
-        FederatedLogisticRegression(penalty="graph", alpha=0.01, standardize=True, prefer="bits"),
+        FederatedLogisticRegression(fpdfp.Graph(0.01), standardize=True, run=fpdfp.RunOptions(prefer='bits')),
         "died ~ age + stage + pressure + smoker",
         {"missing": "indicator"},
     ),
     "softmax": (
-        FederatedLogisticRegression(penalty="elasticnet", alpha=0.01, standardize=True),
+        FederatedLogisticRegression(fpdfp.ElasticNet(0.01), standardize=True),
         "grade ~ scale(age) + stage",
         {},
     ),
     "group": (
-        FederatedLogisticRegression(penalty="group", alpha=0.02, standardize=True),
+        FederatedLogisticRegression(fpdfp.Group(0.02), standardize=True),
         "died ~ age + stage + pressure",
         {},
     ),
-    "fused": (FederatedLinearRegression(penalty="fused", alpha=0.01, standardize=True), "dose ~ age + stage", {}),
+    "fused": (FederatedLinearRegression(fpdfp.Fused(0.01), standardize=True), "dose ~ age + stage", {}),
 }  # fmt: skip
 
 
@@ -143,7 +145,7 @@ def test_sites_give_the_bits_of_one_process(name: str) -> None:
     here = model.fit(frame, formula, groups="hospital", **options)
     kept = here.coef_.copy(), here.intercept_, here.n_iter_, here.bits_up_, here.bits_down_, here.deviance_
     cohort = SitesCohort(split(frame), restart_at=2)
-    assert isinstance(cohort, Cohort)
+    assert isinstance(cohort, TableCohort)
     there = model.fit(cohort, formula, **options)
     np.testing.assert_array_equal(kept[0], there.coef_)
     np.testing.assert_array_equal(kept[1], there.intercept_)
@@ -167,7 +169,7 @@ def test_coefficients_are_those_of_the_pooled_table() -> None:
     wanted = np.linalg.lstsq(matrices.rhs.to_numpy(dtype=float), matrices.lhs.to_numpy(dtype=float)[:, 0], rcond=None)[
         0
     ]
-    model = FederatedLinearRegression(alpha=0, tol=1e-10).fit(
+    model = FederatedLinearRegression("none", run=fpdfp.RunOptions(tol=1e-10)).fit(
         frame.dropna(), "dose ~ age * stage + smoker", groups="hospital"
     )
     assert list(model.coefficients_) == list(matrices.rhs.columns)
@@ -177,19 +179,23 @@ def test_coefficients_are_those_of_the_pooled_table() -> None:
 
 def test_standardised_terms_and_scaled_features_change_nothing() -> None:
     frame = patients().dropna()
-    plain = FederatedLinearRegression(alpha=0, tol=1e-10).fit(frame, "dose ~ age + pressure", groups="hospital")
-    scaled = FederatedLinearRegression(alpha=0, tol=1e-10).fit(
+    plain = FederatedLinearRegression("none", run=fpdfp.RunOptions(tol=1e-10)).fit(
+        frame, "dose ~ age + pressure", groups="hospital"
+    )
+    scaled = FederatedLinearRegression("none", run=fpdfp.RunOptions(tol=1e-10)).fit(
         frame, "dose ~ scale(age) + center(pressure)", groups="hospital"
     )
     np.testing.assert_allclose(scaled.coef_, plain.coef_ * [frame.age.std(), 1.0], rtol=1e-5)
     np.testing.assert_allclose(scaled.predict(frame), plain.predict(frame), rtol=1e-5)
-    other = FederatedLinearRegression(alpha=0, standardize=True, tol=1e-10).fit(frame, "dose ~ age + pressure")
+    other = FederatedLinearRegression("none", standardize=True, run=fpdfp.RunOptions(tol=1e-10)).fit(
+        frame, "dose ~ age + pressure"
+    )
     np.testing.assert_allclose(other.coef_, plain.coef_, rtol=1e-4)
 
 
 def test_prediction_codes_new_rows() -> None:
     frame = patients()
-    model = FederatedLogisticRegression(alpha=0).fit(frame, "died ~ age + stage + pressure", groups="hospital")
+    model = FederatedLogisticRegression("none").fit(frame, "died ~ age + stage + pressure", groups="hospital")
     new = frame.dropna().drop(columns=["died", "grade", "dose", "hospital"])
     chance = model.predict_proba(new)
     score = model.intercept_[0] + sum(
@@ -224,33 +230,37 @@ def test_prediction_codes_new_rows() -> None:
 
 def test_classes_of_texts_and_a_site_with_one_class() -> None:
     frame = patients().assign(outcome=lambda rows: np.where(rows.died == 1, "dead", "alive"))
-    by_text = FederatedLogisticRegression(alpha=0).fit(frame, "outcome ~ age", groups="hospital")
-    by_number = FederatedLogisticRegression(alpha=0).fit(frame, "died ~ age", groups="hospital")
+    by_text = FederatedLogisticRegression("none").fit(frame, "outcome ~ age", groups="hospital")
+    by_number = FederatedLogisticRegression("none").fit(frame, "died ~ age", groups="hospital")
     assert by_text.classes_.tolist() == ["alive", "dead"]
     np.testing.assert_array_equal(by_text.coef_, by_number.coef_)
-    compared = FederatedLogisticRegression(alpha=0).fit(frame, "I(outcome == 'dead') ~ age", groups="hospital")
+    compared = FederatedLogisticRegression("none").fit(frame, "I(outcome == 'dead') ~ age", groups="hospital")
     np.testing.assert_array_equal(compared.coef_, by_number.coef_)
     # A site where nobody died.
     frame = frame[(frame.hospital != "south") | (frame.died == 0)]
-    here = FederatedLogisticRegression(alpha=0).fit(frame, "died ~ age", groups="hospital")
-    there = FederatedLogisticRegression(alpha=0).fit(SitesCohort(split(frame)), "died ~ age")
+    here = FederatedLogisticRegression("none").fit(frame, "died ~ age", groups="hospital")
+    there = FederatedLogisticRegression("none").fit(SitesCohort(split(frame)), "died ~ age")
     np.testing.assert_array_equal(here.coef_, there.coef_)
 
 
 def test_groups_of_features_are_terms_by_default() -> None:
     frame = patients().dropna()
-    model = FederatedLinearRegression(penalty="group", alpha=0.3, standardize=True, tol=1e-8)
+    model = FederatedLinearRegression(fpdfp.Group(0.3), standardize=True, run=fpdfp.RunOptions(tol=1e-08))
     model.fit(frame, "dose ~ age + stage + smoker", groups="hospital")
     stages = [value for name, value in model.coefficients_.items() if name.startswith("stage")]
     assert [value == 0 for value in stages] in ([True, True], [False, False])
-    model.set_params(feature_groups={"stage": "one", "age": "one"}).fit(frame, "dose ~ age + stage + smoker")
-    with pytest.raises(ArgumentError, match="feature_groups: 'stag' is no feature"):
-        model.set_params(feature_groups={"stag": "one"}).fit(frame, "dose ~ age + stage + smoker")
+    model.set_params(penalty=fpdfp.Group(0.3, groups={"stage": "one", "age": "one"})).fit(
+        frame, "dose ~ age + stage + smoker"
+    )
+    with pytest.raises(ArgumentError, match="groups: 'stag' is no feature"):
+        model.set_params(penalty=fpdfp.Group(groups={"stag": "one"})).fit(frame, "dose ~ age + stage + smoker")
 
 
 def test_intercept_alone_and_refits() -> None:
     frame = patients()
-    model = FederatedLogisticRegression(alpha=0, tol=1e-12).fit(frame, "died ~ 1", groups="hospital")
+    model = FederatedLogisticRegression("none", run=fpdfp.RunOptions(tol=1e-12)).fit(
+        frame, "died ~ 1", groups="hospital"
+    )
     share = frame.died.mean()
     np.testing.assert_allclose(model.coefficients_["Intercept"], np.log(share / (1 - share)), rtol=1e-5)
     X, y = frame[["age"]].to_numpy(), frame.died.to_numpy()
@@ -281,12 +291,12 @@ def test_mistakes_are_named(change: dict[str, Any], formula: str, options: dict[
     kind: Any = FederatedLinearRegression if options.pop("regression", False) else FederatedLogisticRegression
     options.setdefault("groups", "hospital")
     with pytest.raises(ArgumentError, match=said):
-        kind(alpha=0).fit(patients().assign(**change), formula, **options)
+        kind("none").fit(patients().assign(**change), formula, **options)
 
 
 def test_summary_shows_what_happened() -> None:
     frame = patients()
-    model = FederatedLogisticRegression(alpha=0).fit(frame, "died ~ age + stage", groups="hospital")
+    model = FederatedLogisticRegression("none").fit(frame, "died ~ age + stage", groups="hospital")
     text, table = str(model.summary()), model.summary().frame()
     for part in (
         "died ~ age + stage",
@@ -305,7 +315,7 @@ def test_summary_shows_what_happened() -> None:
     used = frame.dropna(subset="stage")
     chance = model.predict_proba(used)[np.arange(len(used)), used.died]
     np.testing.assert_allclose(model.deviance_, -2 * np.log(chance).sum(), rtol=1e-9)
-    several = FederatedLogisticRegression(alpha=0.01).fit(frame, "grade ~ smoker", groups="hospital").summary()
+    several = FederatedLogisticRegression(fpdfp.L1(0.01)).fit(frame, "grade ~ smoker", groups="hospital").summary()
     assert several.frame().shape == (2, 3)
 
 
@@ -313,7 +323,7 @@ def test_the_order_of_sites_can_be_given() -> None:
     frame = patients()
     cohort = LocalCohort(frame, "hospital", order=["south", "east", "north"])
     there = SitesCohort({name: split(frame)[name] for name in cohort.names})
-    model = FederatedLogisticRegression(alpha=0.01)
+    model = FederatedLogisticRegression(fpdfp.L1(0.01))
     here = model.fit(cohort, "died ~ age + stage").coef_.copy()
     np.testing.assert_array_equal(here, model.fit(there, "died ~ age + stage").coef_)
     with pytest.raises(ArgumentError, match="order must name the sites"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from fpdfp import FederatedCoxRegression
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError, SeparationError
 from fpdfp.federation import questions
-from fpdfp.federation.cohort import LocalCohort
+from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.engine import refusal
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import BaselineQuestion, ConcordanceQuestion, RiskQuestion
@@ -28,6 +28,7 @@ from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula import parse
 from fpdfp.losses import Cox
+from fpdfp.models.penalty import KINDS
 from fpdfp.survival import Concordance, RiskCounts, Times, kaplan_meier, split_periods
 from tests.desks import ANALYST, Desks
 from tests.r_cases import cases, numbers, times
@@ -121,7 +122,7 @@ def test_entries_weights_offsets_and_ties() -> None:
     used = TABLE.dropna()
     formula = "Surv(entry, time, died) ~ age + C(stage) + offset(lean)"
     for ties in ("efron", "breslow"):
-        model = FederatedCoxRegression(ties=ties, baseline=False, tol=1e-12).fit(  # type: ignore[arg-type]
+        model = FederatedCoxRegression(ties=ties, baseline=False, run=fpdfp.RunOptions(tol=1e-12)).fit(  # type: ignore[arg-type]
             TABLE, formula, groups="hospital", weights="weight"
         )
         _, gradient, hessian = textbook(
@@ -135,7 +136,7 @@ def test_entries_weights_offsets_and_ties() -> None:
         with pytest.raises(ArgumentError, match="it was not asked for"):
             model.predict_survival(used)
         y = used[["entry", "time", "died"]].to_numpy(dtype=float)
-        rows = FederatedCoxRegression(ties=ties, baseline=False, tol=1e-12).fit(  # type: ignore[arg-type]
+        rows = FederatedCoxRegression(ties=ties, baseline=False, run=fpdfp.RunOptions(tol=1e-12)).fit(  # type: ignore[arg-type]
             dense(used), y, groups=used["hospital"], sample_weight=used["weight"], offset=used["lean"]
         )
         np.testing.assert_allclose(rows.coef_, model.coef_, rtol=1e-9)
@@ -145,7 +146,7 @@ def test_entries_weights_offsets_and_ties() -> None:
 @pytest.mark.parametrize(
     ("penalty", "options"),
     [
-        ("l1", {}), ("elasticnet", {}), ("ridge", {}), ("group", {"feature_groups": [0, 1, 1]}), ("fused", {}),
+        ("l1", {}), ("elasticnet", {}), ("ridge", {}), ("group", {"groups": [0, 1, 1]}), ("fused", {}),
         ("graph", {"graph": np.ones((3, 3)) - np.eye(3)}),
     ],
 )  # fmt: skip
@@ -154,9 +155,9 @@ def test_all_penalties(penalty: Any, options: dict[str, Any]) -> None:
     X = dense(used)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     y = used[["time", "died"]].to_numpy(dtype=float)
-    model = FederatedCoxRegression(penalty, 0.02, baseline=False, tol=1e-10, **options).fit(
-        X, y, groups=used["hospital"]
-    )
+    model = FederatedCoxRegression(
+        KINDS[penalty](0.02, **options), baseline=False, run=fpdfp.RunOptions(tol=1e-10)
+    ).fit(X, y, groups=used["hospital"])
     assert model.information_ is None
     with pytest.raises(ArgumentError, match="inference"):
         model.table()
@@ -220,9 +221,9 @@ def test_a_likelihood_without_a_maximum_is_named(name: str) -> None:
 def test_estimator_checks() -> None:
     tied = "Efron's ties of weighted rows are not those of repeated rows"
     failing = {f"check_sample_weight_equivalence_on_{name}_data": tied for name in ("dense", "sparse")}
-    check_estimator(FederatedCoxRegression(l2=0.1), expected_failed_checks=failing, on_skip=None)
-    check_estimator(FederatedCoxRegression(ties="breslow", l2=0.1), on_skip=None)
-    model = clone(FederatedCoxRegression("l1", 0.1, ties="breslow"))
+    check_estimator(FederatedCoxRegression(fpdfp.Ridge(0.1)), expected_failed_checks=failing, on_skip=None)
+    check_estimator(FederatedCoxRegression(fpdfp.Ridge(0.1), ties="breslow"), on_skip=None)
+    model = clone(FederatedCoxRegression(fpdfp.L1(0.1), ties="breslow"))
     assert model.ties == "breslow"
     with pytest.raises(NotFittedError):
         model.predict(np.zeros((1, 2)))
@@ -306,8 +307,10 @@ def test_log_rank_tests_over_sites() -> None:
         fpdfp.log_rank_test(table, "Surv(time, died) ~ stage", groups="hospital", times=[1.0])
 
 
-class DeskCohort:
+class DeskCohort(TableCohort):
     """Sites that answer through their desks, and refuse what their policy does not allow."""
+
+    names: Sequence[str] = ()
 
     def __init__(self, table: pd.DataFrame, folder: Path, policy: Policy | None = None) -> None:
         local = LocalCohort(table, "hospital")
@@ -317,11 +320,10 @@ class DeskCohort:
             for name, one in zip(local.names, local.tables, strict=True)
         ]
 
-    def ask(self, question: Any) -> list[Any]:
-        """Ask as over a network."""
+    def gather(self, question: Any, names: Sequence[str], *, each: bool) -> list[Any]:
         answers, refused = [], {}
         for desk in self.desks:
-            asked = {**questions.write(question), "run": "run", "sequence": 1}
+            asked = {**questions.write(question), "run": "run", "sequence": 1} | ({"each": True} if each else {})
             reply = unpack(pack(desk.answer(unpack(pack(asked)), ANALYST)))
             if "refused" in reply:
                 refused[desk.name] = reply["refused"]
@@ -391,7 +393,7 @@ def test_curves_and_tests_at_sites(cohort: DeskCohort) -> None:
 def test_no_site_tells_of_few_rows(cohort: DeskCohort) -> None:
     response = parse("Surv(time, died) ~ 1").response
     grid = np.arange(1.0, 300.0)
-    for answer in cohort.ask(RiskQuestion(response, None, grid)):  # type: ignore[arg-type]
+    for answer in cohort.ask_each(RiskQuestion(response, None, grid)).answers:  # type: ignore[arg-type]
         for cells in (answer.entered, answer.events, answer.censored):
             assert not ((cells > 0) & (cells < 3)).any()
     for text in (
@@ -410,7 +412,7 @@ def test_hazards_at_steep_points_are_refused(cohort: DeskCohort) -> None:
     for question in (BaselineQuestion(spec, steep, grid), ConcordanceQuestion(spec, steep)):
         with pytest.raises(RefusalError, match="too few of its rows"):
             cohort.ask(question)
-    assert len(cohort.ask(ConcordanceQuestion(spec, np.zeros(3)))) == 3
+    assert len(cohort.ask_each(ConcordanceQuestion(spec, np.zeros(3))).answers) == 3
 
 
 def model_spec(cohort: Any) -> Any:
@@ -450,7 +452,7 @@ def test_forged_questions_and_answers_are_refused() -> None:
         BaselineQuestion(spec, np.zeros(2))
     response = parse("Surv(time, died) ~ 1").response
     question = RiskQuestion(response)  # type: ignore[arg-type]
-    site, *_ = LocalCohort(TABLE, "hospital").ask(question)
+    site, *_ = LocalCohort(TABLE, "hospital").ask_each(question).answers
     tree = questions.write_answer(site)
     assert isinstance(questions.read_answer(question, tree), RiskCounts)
     for name, wrong in (("events", tree["left"] + 1.0), ("start", np.zeros(2)), ("times", tree["times"][::-1].copy())):
@@ -464,9 +466,11 @@ def test_hazards_of_periods_are_shared_by_sites(cohort: DeskCohort) -> None:
     edges, used = [0.0, 6.0, 12.0, 24.0, 48.0], TABLE.dropna()
     rows = split_periods(Times.of(used["time"], used["died"]), edges)
     X = np.hstack([dense(used)[rows.row], (rows.period[:, None] == np.arange(4)).astype(float)])
-    by_hand = fpdfp.FederatedGLM("binomial", "cloglog", fit_intercept=False, tol=1e-12).fit(X, rows.event)
+    by_hand = fpdfp.FederatedGLM("binomial", "cloglog", fit_intercept=False, run=fpdfp.RunOptions(tol=1e-12)).fit(
+        X, rows.event
+    )
     fitted = [
-        fpdfp.FederatedGLM("binomial", "cloglog", tol=1e-12).fit(
+        fpdfp.FederatedGLM("binomial", "cloglog", run=fpdfp.RunOptions(tol=1e-12)).fit(
             source, "Surv(time, died) ~ age + C(stage)", groups, periods=edges
         )
         for source, groups in ((TABLE, "hospital"), (cohort, None))
@@ -499,3 +503,18 @@ def test_estimates_tests_and_rounds_of_r(name: str) -> None:
     np.testing.assert_allclose(model.table().covariance, r["covariance"], rtol=1e-6, atol=1e-12)
     assert model.score_statistic_ == pytest.approx(float(np.ravel(r["score_test"])[0]), rel=1e-6)
     assert model.n_iter_ <= r["iterations"]
+
+
+def test_a_site_that_shows_no_results_of_its_own_has_a_part_in_sums(tmp_path: Path) -> None:
+    sites = DeskCohort(TABLE, tmp_path, Policy(single_sites=False))
+    spec = model_spec(None)
+    question = ConcordanceQuestion(spec, np.zeros(3))
+    with pytest.raises(RefusalError, match="results by themselves"):
+        sites.ask_each(question)
+    told, local = sites.ask(question), LocalCohort(TABLE, "hospital").ask(question)
+    assert str(told.sums) == str(local.sums)
+    assert told.asked == len(sites.names)
+    assert told.up == local.up
+    assert len(sites.ask_each(questions.SchemaQuestion()).answers) == told.asked
+    for desk in sites.desks:
+        desk.close()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fpdfp
 from fpdfp import FederatedCoxRegression, FederatedMultinomialRegression, FederatedOrdinalRegression
 from fpdfp.errors import ArgumentError
 from tests.r_cases import cases, frame, numbers
@@ -21,15 +22,16 @@ def test_glmnet_by_formula_and_by_rows(name: str) -> None:
     """With all sites in one stratum each, as glmnet has them by ``stratifySurv``."""
     case, table = NET[name], frame("wide")
     features = [f"z{j}" for j in range(1, 9)]
-    options: dict[str, Any] = {"l1_ratio": case["mixing"], "ties": "breslow", "tol": 1e-12, "baseline": False}
+    options: dict[str, Any] = {"ties": "breslow", "run": fpdfp.RunOptions(tol=1e-12), "baseline": False}
+    factors = None
     if "factors" in case:
-        options["penalty_weights"] = dict(zip(features, case["factors"], strict=True))
+        factors = dict(zip(features, case["factors"], strict=True))
     if "lower" in case:
         options["bounds"] = (case["lower"], case["upper"])
     formula = f"Surv(time, status) ~ {' + '.join(features)}" + " + offset(lean)" * ("offset" in case)
     for row, strength in enumerate(case["lambdas"]):
         known = numbers(case["r"]["coefficients"][row])
-        model = FederatedCoxRegression("elasticnet", strength, **options)
+        model = FederatedCoxRegression(fpdfp.ElasticNet(strength, l1_ratio=case["mixing"], factors=factors), **options)
         model.fit(table, formula, groups="site", weights=case.get("weights"))
         np.testing.assert_allclose(model.coef_, known, rtol=1e-6, atol=1e-8)
         by_rows = {
@@ -61,7 +63,8 @@ def test_starts_save_rounds_and_change_nothing(tmp_path: Path) -> None:
 def test_limits_at_sites(tmp_path: Path) -> None:
     """Behind desks the bits of a table; outside the limit the coefficient, inside nothing of it."""
     bounds = {"C(stage)": (0.0, 0.3)}
-    options: dict[str, Any] = {"bounds": bounds, "baseline": False, "standardize": True, "tol": 1e-10}
+    options: dict[str, Any] = {"bounds": bounds, "baseline": False, "standardize": True}
+    options["run"] = fpdfp.RunOptions(tol=1e-10)
     here = FederatedCoxRegression(**options).fit(TABLE, FORMULA, groups="hospital")
     assert here.coefficients_["C(stage)[T.III]"] == 0.3
     cohort = DeskCohort(TABLE, tmp_path)
@@ -74,7 +77,7 @@ def test_limits_at_sites(tmp_path: Path) -> None:
     # What is free is the maximum given what is held.
     held = TABLE.assign(known=0.3 * (TABLE["stage"] == "III"))
     formula = "Surv(time, died) ~ age + I(stage == 'II') + strata(sex) + offset(known)"
-    free = FederatedCoxRegression(baseline=False, tol=1e-10).fit(held, formula, groups="hospital")
+    free = FederatedCoxRegression(baseline=False, run=fpdfp.RunOptions(tol=1e-10)).fit(held, formula, groups="hospital")
     inside = here.coefficients_["C(stage)[T.II]"]
     assert 0.0 < inside < 0.3
     np.testing.assert_allclose(free.coef_, [here.coefficients_["age"], inside], rtol=1e-5)
@@ -86,8 +89,8 @@ def test_concave_penalties() -> None:
     y = table[["time", "status"]].to_numpy(float)
     plain = FederatedCoxRegression(baseline=False).fit(table[features], y, groups=table["site"])
     lasso, mcp = (
-        FederatedCoxRegression(penalty, 0.05, baseline=False).fit(table[features], y, groups=table["site"])
-        for penalty in ("l1", "mcp")
+        FederatedCoxRegression(penalty, baseline=False).fit(table[features], y, groups=table["site"])
+        for penalty in (fpdfp.L1(0.05), fpdfp.MCP(0.05))
     )
     largest = np.abs(plain.coef_).argmax()
     assert abs(mcp.coef_[largest]) > abs(lasso.coef_[largest])
@@ -105,17 +108,19 @@ def classes(seed: int = 0) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("standardize", [False, True])
 def test_classes(kind: Any, standardize: bool) -> None:
     X, y, site = classes()
-    plain = kind(standardize=standardize, tol=1e-10).fit(X, y, groups=site)
-    again = kind(start=plain.coef_, standardize=standardize, tol=1e-10).fit(X, y, groups=site)
+    plain = kind(standardize=standardize, run=fpdfp.RunOptions(tol=1e-10)).fit(X, y, groups=site)
+    again = kind(start=plain.coef_, standardize=standardize, run=fpdfp.RunOptions(tol=1e-10)).fit(X, y, groups=site)
     np.testing.assert_allclose(again.coef_, plain.coef_, rtol=1e-7, atol=1e-9)
-    limited = kind(bounds=(-0.3, 0.3), standardize=standardize, tol=1e-10).fit(X, y, groups=site)
+    limited = kind(bounds=(-0.3, 0.3), standardize=standardize, run=fpdfp.RunOptions(tol=1e-10)).fit(X, y, groups=site)
     assert np.abs(limited.coef_).max() == 0.3
     assert limited.deviance_ > plain.deviance_
     with pytest.raises(ArgumentError, match="bounds"):
         limited.table()
-    free = kind(penalty="l1", alpha=1.0, penalty_weights=[0.0, 1.0, 1.0], standardize=standardize, tol=1e-10)
+    free = kind(
+        penalty=fpdfp.L1(1.0, factors=[0.0, 1.0, 1.0]), standardize=standardize, run=fpdfp.RunOptions(tol=1e-10)
+    )
     free.fit(X, y, groups=site)
-    alone = kind(tol=1e-10).fit(X[:, :1], y, groups=site)
+    alone = kind(run=fpdfp.RunOptions(tol=1e-10)).fit(X[:, :1], y, groups=site)
     found = np.atleast_2d(free.coef_)
     assert not found[:, 1:].any()
     np.testing.assert_allclose(found[:, 0], np.atleast_2d(alone.coef_)[:, 0], rtol=1e-6)

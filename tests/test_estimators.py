@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import warnings
 from pathlib import Path
@@ -23,8 +24,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fpdfp
-from fpdfp import FederatedLinearRegression, FederatedLogisticRegression
-from fpdfp.models.structure import differences
+from fpdfp import FederatedLinearRegression, FederatedLogisticRegression, penalties
+from fpdfp.models.base import MOVED
+from fpdfp.models.penalty import KINDS, differences
 from tests.helpers import conventions
 
 PENALTIES = ("l1", "elasticnet", "group", "fused", "graph")
@@ -66,9 +68,16 @@ def data(kind: str, rows: int = 60) -> tuple[Any, Any, Any]:
 
 def estimator_of(kind: str, penalty: str, **arguments: Any) -> Any:
     made = FederatedLinearRegression if kind == "regression" else FederatedLogisticRegression
-    given: dict[str, Any] = {"penalty": penalty, "alpha": 0.05, "l1_weight": 0.5, "l1_ratio": 0.3}
-    given |= {"graph": EDGES} if penalty == "graph" else {"feature_groups": GROUPS} if penalty == "group" else {}
-    return made(**(given | arguments))
+    shapes: dict[str, dict[str, Any]] = {
+        "graph": {"graph": EDGES, "l1": 0.5}, "fused": {"l1": 0.5}, "elasticnet": {"l1_ratio": 0.3},
+        "group": {"groups": GROUPS},
+    }  # fmt: skip
+    given = shapes.get(penalty, {}) | {
+        name: arguments.pop(name) for name in ("graph", "form", "sparsity") if name in arguments
+    }
+    options = {name: arguments.pop(name) for name in ("tol", "clients_per_round") if name in arguments}
+    weight = 0.0 if penalty == "none" else 0.05
+    return made(KINDS[penalty](weight, **given), run=fpdfp.RunOptions(progress=False, **options), **arguments)
 
 
 def textbook(kind: str, penalty: str, X: Any, y: Any, alpha: float = 0.05, form: str = "weights") -> Any:
@@ -116,7 +125,7 @@ def test_it_minimises_what_it_says(kind: str, penalty: str) -> None:
 def test_differences_over_edges() -> None:
     X, y, site = data("regression")
     W, _ = textbook("regression", "graph", X, y, form="differences")
-    model = estimator_of("regression", "graph", graph_form="differences", tol=1e-8).fit(X, y, groups=site)
+    model = estimator_of("regression", "graph", form="differences", tol=1e-8).fit(X, y, groups=site)
     np.testing.assert_allclose(model.coef_, W[0], atol=2e-4)
 
 
@@ -124,11 +133,13 @@ def test_scikit_learn_agrees() -> None:
     X, y = load_diabetes(return_X_y=True)
     X = X / X.std(axis=0)
     clinic = np.arange(len(y)) % 3
-    lasso = FederatedLinearRegression("l1", alpha=2.0, tol=1e-9).fit(X, y, groups=clinic)
+    lasso = FederatedLinearRegression(fpdfp.L1(2.0), run=fpdfp.RunOptions(tol=1e-09)).fit(X, y, groups=clinic)
     theirs = Lasso(2.0, tol=1e-12).fit(X, y)
     np.testing.assert_allclose(lasso.coef_, theirs.coef_, atol=1e-3)
     np.testing.assert_array_equal(lasso.coef_ == 0, theirs.coef_ == 0)
-    net = FederatedLinearRegression("elasticnet", alpha=1.0, l1_ratio=0.7, tol=1e-9).fit(X, y, groups=clinic)
+    net = FederatedLinearRegression(fpdfp.ElasticNet(1.0, l1_ratio=0.7), run=fpdfp.RunOptions(tol=1e-09)).fit(
+        X, y, groups=clinic
+    )
     np.testing.assert_allclose(net.coef_, ElasticNet(alpha=1.0, l1_ratio=0.7, tol=1e-12).fit(X, y).coef_, atol=1e-3)
     np.testing.assert_allclose(net.intercept_, y.mean() - X.mean(axis=0) @ net.coef_, atol=1e-3)
 
@@ -136,7 +147,9 @@ def test_scikit_learn_agrees() -> None:
 def test_scikit_learns_logistic_regression_agrees() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     X = StandardScaler().fit_transform(X)
-    ours = FederatedLogisticRegression("l1", alpha=0.02, tol=1e-8).fit(X, y, groups=np.arange(len(y)) % 4)
+    ours = FederatedLogisticRegression(fpdfp.L1(0.02), run=fpdfp.RunOptions(tol=1e-08)).fit(
+        X, y, groups=np.arange(len(y)) % 4
+    )
     theirs = LogisticRegression(l1_ratio=1.0, C=1 / (0.02 * len(y)), solver="saga", tol=1e-8, max_iter=20_000).fit(X, y)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-4)
@@ -161,7 +174,7 @@ def test_where_the_rows_are_does_not_matter(kind: str, penalty: str) -> None:
 def test_standardised_by_the_moments_of_all_sites(penalty: str) -> None:
     X, y, site = data("two classes")
     X = X * [1.0, 100.0, 0.01, 1.0]
-    arguments: dict[str, Any] = {"tol": 1e-8, "graph": None, "graph_alpha": 0.05}
+    arguments: dict[str, Any] = {"tol": 1e-8} | ({"graph": None, "sparsity": 0.05} if penalty == "graph" else {})
     ours = estimator_of("two classes", penalty, standardize=True, **arguments).fit(X, y, groups=site)
     pooled = make_pipeline(StandardScaler(), estimator_of("two classes", penalty, **arguments)).fit(X, y)
     np.testing.assert_allclose(ours.predict_proba(X), pooled.predict_proba(X), atol=1e-5)
@@ -172,7 +185,7 @@ def test_standardised_by_the_moments_of_all_sites(penalty: str) -> None:
 def test_the_graph_is_learned_without_moving_rows() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     X = StandardScaler().fit_transform(X)
-    model = FederatedLogisticRegression("graph", alpha=0.05, graph_alpha=0.2, tol=1e-4)
+    model = FederatedLogisticRegression(fpdfp.Graph(0.05, sparsity=0.2), run=fpdfp.RunOptions(tol=0.0001))
     model.fit(X, y, groups=np.arange(len(y)) % 3)
     pooled = fpdfp.datasets.feature_graph(X, alpha=0.2)
     np.testing.assert_allclose(model.graph_.weights.toarray(), pooled.weights.toarray(), atol=1e-6)
@@ -197,12 +210,12 @@ def test_in_cross_validation_and_grid_search() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     X, y, site = X[:240, :10], y[:240], np.arange(240) % 3
     pipeline = make_pipeline(StandardScaler(), FederatedLogisticRegression("fused"))
-    grid = {"federatedlogisticregression__alpha": [1e-3, 1e-2, 1.0]}
-    with pytest.warns(UserWarning, match="FederatedLogisticRegressionCV finds all of them in the exchanges of about"):
+    grid = {"federatedlogisticregression__penalty": [fpdfp.Fused(weight) for weight in (1e-3, 1e-2, 1.0)]}
+    with pytest.warns(UserWarning, match="FederatedLogisticRegressionCV finds all weights in the exchanges of about"):
         search = GridSearchCV(pipeline, grid, cv=3).fit(X, y)
     assert search.best_score_ > 0.9
-    assert search.best_params_["federatedlogisticregression__alpha"] < 1.0
-    assert cross_val_score(FederatedLinearRegression(alpha=0.01), *data("regression")[:2]).min() > 0.5
+    assert search.best_params_["federatedlogisticregression__penalty"].weight < 1.0
+    assert cross_val_score(FederatedLinearRegression(fpdfp.L1(0.01)), *data("regression")[:2]).min() > 0.5
     fitted = pipeline.fit(X, y, federatedlogisticregression__groups=site)
     assert len(fitted[-1].sites_) == 3
 
@@ -211,13 +224,15 @@ def test_sites_reach_the_estimator_by_metadata_routing() -> None:
     X, y, site = data("two classes", rows=90)
     with sklearn.config_context(enable_metadata_routing=True):
         model = FederatedLogisticRegression().set_fit_request(groups=True)
-        search = GridSearchCV(model, {"tol": [1e-3, 1e-2]}, cv=GroupKFold(3)).fit(X, y, groups=site)
+        search = GridSearchCV(
+            model, {"run": [fpdfp.RunOptions(tol=tol) for tol in (1e-3, 1e-2)]}, cv=GroupKFold(3)
+        ).fit(X, y, groups=site)
     assert list(search.best_estimator_.sites_) == ["north", "south", "west"]
 
 
 def test_groups_that_reach_the_splitter_alone_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
     X, y, site = data("two classes", rows=90)
-    model, folds = FederatedLogisticRegression(l2=0.1), GroupKFold(3)
+    model, folds = FederatedLogisticRegression("ridge"), GroupKFold(3)
     told = "groups are passed to the splitter only, so FederatedLogisticRegression is fitted as if one site"
     with pytest.warns(UserWarning, match=told) as caught:
         cross_val_score(model, X, y, groups=site, cv=folds)
@@ -225,7 +240,7 @@ def test_groups_that_reach_the_splitter_alone_are_warned_of(recwarn: pytest.Warn
     with pytest.warns(UserWarning, match=told):
         cross_validate(make_pipeline(StandardScaler(), model), X, y, groups=site, cv=folds)
     with pytest.warns(UserWarning, match=told):
-        GridSearchCV(model, {"l2": [0.1]}, cv=folds).fit(X, y, groups=site)
+        GridSearchCV(model, {"standardize": [True]}, cv=folds).fit(X, y, groups=site)
     cross_val_score(model, X, y, groups=site, cv=folds, params={"groups": site})
     cross_val_score(model, X, y, cv=3)
     clone(model)
@@ -244,7 +259,7 @@ def test_a_parameter_that_is_unknown_is_told_by_the_name_of_the_class() -> None:
 def test_the_advice_to_scale_is_for_those_who_do_not(standardize: bool) -> None:
     X, y = load_breast_cancer(return_X_y=True)
     with pytest.warns(ConvergenceWarning, match="may not have reached tol") as caught:
-        FederatedLogisticRegression(rounds=2, standardize=standardize).fit(X, y)
+        FederatedLogisticRegression(standardize=standardize, run=fpdfp.RunOptions(rounds=2)).fit(X, y)
     assert ("standardize=True" in str(caught[0].message)) == (not standardize)
 
 
@@ -265,9 +280,11 @@ def test_what_it_tells_of_the_run() -> None:
 def test_any_method_and_messages() -> None:
     X, y = load_iris(return_X_y=True)
     model = FederatedLogisticRegression(
-        "group", alpha=0.01, feature_groups=[0, 0, 1, 1], method=fpdfp.FPDFP(), compressor=fpdfp.QSGD(20), rounds=50,
-        standardize=True, random_state=np.random.RandomState(3),
-    )  # fmt: skip
+        fpdfp.Group(0.01, groups=[0, 0, 1, 1]),
+        method=fpdfp.FPDFP(),
+        standardize=True,
+        run=fpdfp.RunOptions(rounds=50, compressor=fpdfp.QSGD(20), seed=3),
+    )
     with pytest.warns(ConvergenceWarning, match="may not have reached tol=1e-06 after 50 rounds"):
         model.fit(X, y, groups=np.arange(len(y)) % 5)
     assert model.score(X, y) > 0.8
@@ -280,7 +297,8 @@ def test_constant_columns_change_nothing(penalty: str, sparse: bool, constant: f
     """Standardised, what rounding leaves of them would be taken for a feature."""
     X, y, site = data("regression")
     wide = np.column_stack([X, np.full(len(y), constant)])
-    arguments: dict[str, Any] = {"standardize": True, "tol": 1e-8, "graph": [(0, 1)]}
+    arguments: dict[str, Any] = {"standardize": True, "tol": 1e-8}
+    arguments |= {"graph": [(0, 1)]} if penalty == "graph" else {}
     plain, rows = (scipy.sparse.csr_array(a) if sparse else a for a in (X, wide))
     expected = estimator_of("regression", penalty, **arguments).fit(plain, y, groups=site)
     model = estimator_of("regression", penalty, **arguments).fit(rows, y, groups=site)
@@ -316,7 +334,7 @@ def test_features_of_very_different_sizes() -> None:
     X, y, site = data("two classes")
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     sizes = np.array([1e-4, 1e4, 1.0, 1e2])
-    model = FederatedLogisticRegression(alpha=1e-3).fit(X * sizes, y, groups=site)
+    model = FederatedLogisticRegression(fpdfp.L1(0.001)).fit(X * sizes, y, groups=site)
     assert model.result_.status == "converged"
     W = cp.Variable(4)
     b = cp.Variable()
@@ -328,7 +346,7 @@ def test_features_of_very_different_sizes() -> None:
 
 def test_without_a_tolerance_all_rounds_are_run() -> None:
     X, y, site = data("regression")
-    assert FederatedLinearRegression(tol=None, rounds=7).fit(X, y, groups=site).n_iter_ == 7
+    assert FederatedLinearRegression(run=fpdfp.RunOptions(rounds=7, tol=0)).fit(X, y, groups=site).n_iter_ == 7
 
 
 def test_differences_are_those_of_neighbours() -> None:
@@ -341,19 +359,17 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"penalty": "l3"},
         "penalty must be one of 'graph', 'fused', 'group', 'sparse group', 'l1', .* 'none', got 'l3'",
     ),
-    ({"alpha": -1.0}, "alpha must be a finite number of at least 0, got -1"),
-    ({"alpha": np.nan}, "alpha must be a finite number"),
-    ({"l1_ratio": 1.5}, "l1_ratio must be a number from 0 to 1, got 1.5"),
-    ({"l1_weight": -1}, "l1_weight must be a finite number of at least 0"),
-    ({"l2": np.inf}, "l2 must be a finite number"),
-    ({"graph_alpha": 0}, "graph_alpha must be a finite number greater than 0"),
-    ({"graph_form": "edges"}, "graph_form must be one of 'weights', 'differences'"),
-    ({"penalty": "group"}, "feature_groups must name the group of each feature"),
-    ({"penalty": "group", "feature_groups": [0, 1]}, "feature_groups must have one label for each of the 4 features"),
-    ({"penalty": "graph", "graph": np.eye(3)}, r"graph must be a matrix of shape \(4, 4\)"),
-    ({"penalty": "graph", "graph": [("a", "b")]}, "graph: there is no feature named 'a'; features have no names here"),
-    ({"rounds": 0}, "rounds must be an integer of at least 1"),
-    ({"clients_per_round": 9}, "clients_per_round must be"),
+    ({"penalty": penalties.L1(0.1)}, "one of fpdfp.penalties is for fpdfp.Problem"),
+    ({"penalty": fpdfp.ElasticNet(l1_ratio=[0.1, 0.2])}, "penalty must have one number for l1_ratio; cross-validation"),
+    ({"penalty": "group"}, "groups must name the group of each feature for the penalty 'group'"),
+    ({"penalty": fpdfp.Group(groups=[0, 1])}, "groups must have one label for each of the 4 features"),
+    ({"penalty": fpdfp.Graph(graph=np.eye(3))}, r"graph must be a matrix of shape \(4, 4\)"),
+    ({"penalty": fpdfp.Graph(graph=[("a", "b")])}, "graph: there is no feature named 'a'; features have no names here"),
+    ({"run": {"tol": 1e-3}}, "run must be fpdfp.RunOptions or None, got dict"),
+    ({"run": fpdfp.RunOptions(x0=np.zeros(4))}, "run must have neither x0 nor metrics; give start"),
+    ({"run": fpdfp.RunOptions(clients_per_round=9)}, "clients_per_round must be"),
+    ({"alpha": 0.1}, r"alpha is no parameter of FederatedLinearRegression: give penalty=fpdfp.L1\(weight=…\)"),
+    ({"tol": 0.1}, r"tol is no parameter of FederatedLinearRegression: give run=fpdfp.RunOptions\(tol=…\)"),
 ]
 
 
@@ -362,6 +378,41 @@ def test_bad_parameters_are_named(arguments: dict[str, Any], message: str) -> No
     X, y, site = data("regression")
     with pytest.raises((ValueError, TypeError), match=message):
         FederatedLinearRegression(**arguments).fit(X, y, groups=site)
+
+
+WRONG: list[tuple[Any, dict[str, Any], str]] = [
+    (fpdfp.L1, {"weight": -1.0}, "weight must be a finite number of at least 0, got -1"),
+    (fpdfp.L1, {"weight": np.nan}, "weight must be a finite number"),
+    (fpdfp.ElasticNet, {"l1_ratio": 1.5}, "l1_ratio must be a number from 0 to 1, got 1.5"),
+    (fpdfp.SparseGroup, {"l1_ratio": [0.5, 1.5]}, "l1_ratio must be a number from 0 to 1, got 1.5"),
+    (fpdfp.Fused, {"l1": -1}, "l1 must be a finite number of at least 0"),
+    (fpdfp.Group, {"l2": np.inf}, "l2 must be a finite number"),
+    (fpdfp.Graph, {"sparsity": 0}, "sparsity must be a finite number greater than 0"),
+    (fpdfp.Graph, {"form": "edges"}, "form must be one of 'weights', 'differences'"),
+    (fpdfp.MCP, {"concavity": 1.0}, "concavity must be above 1 for mcp, got 1"),
+    (fpdfp.SCAD, {"concavity": 2.0}, "concavity must be above 2 for scad, got 2"),
+    (fpdfp.RunOptions, {"rounds": 0}, "rounds must be an integer of at least 1"),
+    (fpdfp.RunOptions, {"tol": -1.0}, "tol must be a finite number of at least 0"),
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments", "message"), WRONG)
+def test_bad_options_are_named(kind: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(**arguments)
+
+
+def test_every_model_has_a_dozen_parameters_at_most_and_names_where_others_went() -> None:
+    """All that an estimator took once is refused by the name of the place where it is now."""
+    for name in [one for one in fpdfp.models.__all__ if one.startswith("Federated")]:
+        kind = getattr(fpdfp, name)
+        own = list(inspect.signature(kind).parameters)
+        assert own == [one for one in inspect.signature(kind.__init__).parameters if one != "self"]
+        assert len(own) <= 12
+        for moved in MOVED:
+            assert moved not in own
+            with pytest.raises(TypeError, match=rf"^{moved} is no parameter of {name}: give .*fpdfp\."):
+                kind(**{moved: 1.0})
 
 
 def test_bad_sites_and_classes_are_named() -> None:
@@ -380,7 +431,7 @@ def test_fits_that_take_no_newton_steps_compress_messages_and_begin_with_few_fea
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 600))
     y = (X[:, :5].sum(axis=1) + rng.logistic(size=400) > 0).astype(int)
-    model = fpdfp.FederatedLogisticRegression(penalty="l1", alpha=0.05).fit(X, y, groups=np.arange(400) % 20)
+    model = fpdfp.FederatedLogisticRegression(fpdfp.L1(0.05)).fit(X, y, groups=np.arange(400) % 20)
     assert isinstance(model.result_.method, fpdfp.ShiftedPDFP)
     assert "QSGD" in str(model.result_)
     assert model.result_.features is not None

@@ -59,7 +59,7 @@ def test_two_classes(weighted: bool) -> None:
     X, y, site = rows()
     train, test = np.arange(len(y)) < 400, np.arange(len(y)) >= 400
     weights = np.random.default_rng(1).exponential(size=len(y)) if weighted else np.ones(len(y))
-    model = fpdfp.FederatedLogisticRegression(alpha=0.01).fit(X[train], y[train], groups=site[train])
+    model = fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01)).fit(X[train], y[train], groups=site[train])
     given = {"sample_weight": weights[test]} if weighted else {}
     found = model.evaluate(X[test], y[test], groups=site[test], **given)
     assert isinstance(found, Evaluation)
@@ -88,7 +88,7 @@ def test_two_classes(weighted: bool) -> None:
 
 def test_deviance_residuals_are_in_their_cells() -> None:
     X, y, site = rows(2)
-    model = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site)
+    model = fpdfp.FederatedLogisticRegression("none").fit(X, y, groups=site)
     found = model.evaluate(X, y, groups=site)
     x = fit("binomial", np.concatenate([X, np.ones((len(y), 1))], axis=1), y.astype(float))
     chance = 1 / (1 + np.exp(-X @ x[:-1] - x[-1]))
@@ -127,7 +127,7 @@ def test_numbers_with_offsets_and_weights(family: str) -> None:
 def test_linear_regression_and_one_site() -> None:
     X, _, _ = rows(5, 300)
     y = X @ [1.0, 0.0, 2.0] + np.random.default_rng(5).normal(size=300)
-    model = fpdfp.FederatedLinearRegression(alpha=0.1).fit(X, y)
+    model = fpdfp.FederatedLinearRegression(fpdfp.L1(0.1)).fit(X, y)
     found = model.evaluate(X, y)
     assert found.overall["explained deviance"].value == pytest.approx(model.score(X, y))
     check_calibration(found.overall, "gaussian", model.predict(X), y)
@@ -140,7 +140,7 @@ def test_several_classes(kind: str) -> None:
     rng = np.random.default_rng(7)
     y = np.array(["low", "mid", "top"])[np.digitize(X[:, 0] + rng.logistic(size=400), [-1.0, 1.0])]
     model: Any = {
-        "softmax": fpdfp.FederatedLogisticRegression(alpha=0.01),
+        "softmax": fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01)),
         "multinomial": fpdfp.FederatedMultinomialRegression(reference="mid"),
         "ordinal": fpdfp.FederatedOrdinalRegression(order=["low", "mid", "top"]),
         "probit": fpdfp.FederatedOrdinalRegression("probit", order=["low", "mid", "top"]),
@@ -189,10 +189,10 @@ def test_times_of_events() -> None:
 
 
 CASES: dict[str, tuple[Any, str]] = {
-    "logistic": (fpdfp.FederatedLogisticRegression(alpha=0.01, standardize=True), "died ~ age + stage + pressure"),
-    "no intercept": (fpdfp.FederatedLogisticRegression(alpha=0.0), "died ~ 0 + age + pressure"),
-    "weights": (fpdfp.FederatedLogisticRegression(alpha=0.0), "died ~ age + stage"),
-    "softmax": (fpdfp.FederatedLogisticRegression(alpha=0.01, standardize=True), "grade ~ age + stage"),
+    "logistic": (fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01), standardize=True), "died ~ age + stage + pressure"),
+    "no intercept": (fpdfp.FederatedLogisticRegression("none"), "died ~ 0 + age + pressure"),
+    "weights": (fpdfp.FederatedLogisticRegression("none"), "died ~ age + stage"),
+    "softmax": (fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01), standardize=True), "grade ~ age + stage"),
     "multinomial": (fpdfp.FederatedMultinomialRegression(), "grade ~ age"),
     "ordinal": (fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"], standardize=True), "grade ~ age + stage"),
     "shifted": (fpdfp.FederatedMultinomialRegression(), "grade ~ age + offset(pressure / 500)"),
@@ -201,7 +201,7 @@ CASES: dict[str, tuple[Any, str]] = {
         fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"], site_effects="fixed"),
         "grade ~ age + stage",
     ),
-    "linear": (fpdfp.FederatedLinearRegression(alpha=0.0), "dose ~ age * stage"),
+    "linear": (fpdfp.FederatedLinearRegression("none"), "dose ~ age * stage"),
     "glm": (fpdfp.FederatedGLM("gamma", "log"), "I(dose + 5) ~ age + offset(pressure / 1000)"),
     "cloglog": (fpdfp.FederatedGLM("binomial", "cloglog"), "died ~ age"),
     "fixed": (fpdfp.FederatedGLM("binomial", site_effects="fixed"), "died ~ age"),
@@ -212,7 +212,7 @@ CASES: dict[str, tuple[Any, str]] = {
 class NamedSites(SitesCohort):
     """Sites that know their names, as those of a federation do."""
 
-    def ask(self, question: Any) -> list[Any]:
+    def gather(self, question: Any, names: Any, *, each: bool) -> list[Any]:
         from fpdfp.engines.parcel import pack, unpack
         from fpdfp.federation.questions import read_answer, read_question, write, write_answer
 
@@ -259,7 +259,7 @@ def test_sites_give_the_bits_of_one_process(case: str, tmp_path: Path) -> None:
 def test_sites_that_had_no_part_in_the_fit() -> None:
     table = patients(400)
     west = patients(100, seed=2).assign(hospital="west")
-    model = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(table, "died ~ age + stage", groups="hospital")
+    model = fpdfp.FederatedLogisticRegression("none").fit(table, "died ~ age + stage", groups="hospital")
     found = model.evaluate(west, groups="hospital")
     assert list(found.by_site) == ["west"]
     # Without a column of sites they are one.
@@ -289,7 +289,7 @@ def test_hazards_of_periods() -> None:
 
 def test_outcomes_of_one_class_at_a_site() -> None:
     X, y, site = rows(9, 300)
-    model = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site)
+    model = fpdfp.FederatedLogisticRegression("none").fit(X, y, groups=site)
     kept = (site != "east") | (y == 1)
     found = model.evaluate(X[kept], y[kept], groups=site[kept])
     assert np.isnan(found.by_site["east"]["auc"].value)
@@ -305,7 +305,7 @@ def test_outcomes_of_one_class_at_a_site() -> None:
 
 def test_predictions_that_are_all_the_same() -> None:
     X, y, site = rows(10, 200)
-    model = fpdfp.FederatedLogisticRegression(alpha=100.0).fit(X, y, groups=site)
+    model = fpdfp.FederatedLogisticRegression(fpdfp.L1(100.0)).fit(X, y, groups=site)
     assert not model.coef_.any()
     found = model.evaluate(X, y, groups=site)
     assert found.overall["auc"].value == 0.5
@@ -314,7 +314,7 @@ def test_predictions_that_are_all_the_same() -> None:
 
 def test_what_is_shown() -> None:
     X, y, site = rows(11, 400)
-    model = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site)
+    model = fpdfp.FederatedLogisticRegression("none").fit(X, y, groups=site)
     found = model.evaluate(X, y, groups=site, level=0.9)
     text = str(found)
     for said in ("all sites", "95 %", "auc", "calibration slope", "north", "400 rows at 3 sites", "exchanges", "± 0.0"):
@@ -334,7 +334,7 @@ def test_what_is_shown() -> None:
 
 def test_pictures(tmp_path: Path) -> None:
     X, y, site = rows(13, 300)
-    found = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site).evaluate(X, y, groups=site)
+    found = fpdfp.FederatedLogisticRegression("none").fit(X, y, groups=site).evaluate(X, y, groups=site)
     figure = scores.plot_roc(found, tmp_path / "roc.png")
     assert (tmp_path / "roc.png").stat().st_size > 1000
     assert len(figure.axes[0].lines) == 5, "the diagonal, three sites, and all"
@@ -356,7 +356,7 @@ def test_pictures(tmp_path: Path) -> None:
 
 def test_arguments_are_checked() -> None:
     X, y, site = rows(12, 120)
-    model = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site)
+    model = fpdfp.FederatedLogisticRegression("none").fit(X, y, groups=site)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"y": None}, "y must be the outcomes of rows"),
         ({"y": y[:3]}, "y must have an outcome for each of the 120 rows"),
@@ -369,7 +369,7 @@ def test_arguments_are_checked() -> None:
     for change, said in cases:
         with pytest.raises(ArgumentError, match=said):
             model.evaluate(**({"X": X, "y": y, "groups": site} | change))
-    formula = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(patients(), "died ~ age", groups="hospital")
+    formula = fpdfp.FederatedLogisticRegression("none").fit(patients(), "died ~ age", groups="hospital")
     with pytest.raises(ArgumentError, match="y must be None for a model of a formula"):
         formula.evaluate(patients(), "died ~ age", groups="hospital")
     with pytest.raises(ArgumentError, match="groups must be None for a federation"):

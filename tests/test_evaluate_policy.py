@@ -16,6 +16,7 @@ import fpdfp
 from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import audit, questions
+from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion
 from fpdfp.scores.site import SiteScores
@@ -30,7 +31,7 @@ TEST = patients(500, seed=1).dropna()
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    return fpdfp.FederatedLogisticRegression(alpha=0.0).fit(patients(300), FORMULA, groups="hospital")
+    return fpdfp.FederatedLogisticRegression("none").fit(patients(300), FORMULA, groups="hospital")
 
 
 @pytest.fixture
@@ -54,10 +55,10 @@ def question_of(model: Any) -> EvaluationQuestion:
     class EndError(Exception):
         pass
 
-    class Cohort:
+    class Cohort(TableCohort):
         names = ("north",)
 
-        def ask(self, question: Any) -> list[Any]:
+        def gather(self, question: Any, names: Any, *, each: bool) -> list[Any]:
             asked.append(question)
             raise EndError
 
@@ -74,7 +75,7 @@ def test_no_count_is_small_and_the_bound_is_true(model: Any, sites: Callable[...
     whole = model.evaluate(TEST, groups="hospital")
     for least in (3, 10):
         cohort = sites(Policy(cell=least))
-        for answer in cohort.ask(question_of(model)):
+        for answer in cohort.ask_each(question_of(model)).answers:
             assert isinstance(answer, SiteScores)
             (counts,), (residuals,) = answer.predictors, answer.residuals
             for one in (counts.events, counts.others):
@@ -107,7 +108,7 @@ def test_few_wrong_predictions_are_not_counted(sites: Callable[..., DeskCohort])
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"hospital": np.repeat(["a", "b"], 100), "u": rng.normal(size=200)})
     table["died"] = (table.u + 0.6 * rng.logistic(size=200) > 0).astype(int)
-    model = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(table, "died ~ u", groups="hospital")
+    model = fpdfp.FederatedLogisticRegression("none").fit(table, "died ~ u", groups="hospital")
     right = model.predict(table) == table.died
     kept = right | (table.hospital == "b") | (np.cumsum(~right) <= 2)
     found = model.evaluate(sites(None, table[kept]))
@@ -170,14 +171,14 @@ def test_refused_points_count(model: Any, sites: Callable[..., DeskCohort]) -> N
     question = question_of(model)
     for factor in (1e3, 2e3):
         with pytest.raises(RefusalError, match="too few of its rows"):
-            cohort.ask(dataclasses.replace(question, x=question.x * factor))
+            cohort.ask_each(dataclasses.replace(question, x=question.x * factor))
     with pytest.raises(RefusalError, match="answers nothing until its owner"):
-        cohort.ask(question)
+        cohort.ask_each(question)
 
 
 def test_wrong_answers_are_refused(model: Any, sites: Callable[..., DeskCohort]) -> None:
     question = question_of(model)
-    (answer, *_) = sites().ask(question)
+    (answer, *_) = sites().ask_each(question).answers
     tree = questions.write_answer(answer)
     again = questions.read_answer(question, tree)
     assert isinstance(again, SiteScores)
@@ -200,7 +201,7 @@ def test_wrong_answers_are_refused(model: Any, sites: Callable[..., DeskCohort])
         with pytest.raises(MessageError, match=said):
             questions.read_answer(question, tree | change)
     asked = CalibrationQuestion(question.spec, question.x, np.array([0.0, 1.0]))
-    (sums, *_) = sites().ask(asked)
+    (sums, *_) = sites().ask_each(asked).answers
     short = questions.write_answer(sums) | {"score": np.zeros(1), "hessian": np.zeros((1, 1))}
     with pytest.raises(MessageError, match="sums of rows for 2 coefficients"):
         questions.read_answer(asked, short)

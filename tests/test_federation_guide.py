@@ -134,7 +134,7 @@ def test_every_command_of_the_guides_runs(machine: Machine, monkeypatch: pytest.
     exec(re.sub(r"^    ", "", code, flags=re.M), names)
     fitted = names["model"]
     assert isinstance(fitted, fpdfp.FederatedLogisticRegression)
-    here = fpdfp.FederatedLogisticRegression(penalty="graph", alpha=0.01, standardize=True)
+    here = fpdfp.FederatedLogisticRegression(fpdfp.Graph(0.01), standardize=True)
     here.fit(table, "died ~ age + C(stage, ref='I') + pressure", groups="hospital")
     assert fitted.coef_.tolist() == here.coef_.tolist()
     assert fitted.intercept_.tolist() == here.intercept_.tolist()

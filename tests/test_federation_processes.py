@@ -58,7 +58,7 @@ def rehearsal(tmp_path_factory: pytest.TempPathFactory, patients: Path) -> Itera
 
 
 def model(**options: Any) -> Any:
-    return fpdfp.FederatedLogisticRegression(alpha=0.001, **options)
+    return fpdfp.FederatedLogisticRegression(fpdfp.L1(0.001), **options)
 
 
 def here(patients: Path, **options: Any) -> Any:
@@ -100,11 +100,11 @@ def test_a_model_is_evaluated_at_sites(rehearsal: Rehearsal, patients: Path) -> 
 
 @pytest.mark.slow
 def test_a_named_fit_without_a_penalty_has_its_table_in_the_report(rehearsal: Rehearsal, patients: Path) -> None:
-    plain: Any = fpdfp.FederatedLogisticRegression(alpha=0.0)
+    plain: Any = fpdfp.FederatedLogisticRegression("none")
     expected = plain.fit(patients, "died ~ age + stage", groups="hospital")
     curve = expected.learning_curve(patients, groups="hospital", points=3)
     with fpdfp.Federation(rehearsal.study.folder, run="plain") as federation:
-        fitted: Any = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(federation, "died ~ age + stage")
+        fitted: Any = fpdfp.FederatedLogisticRegression("none").fit(federation, "died ~ age + stage")
         found = fitted.learning_curve(federation, points=3)
     assert fitted.run_folder_ == rehearsal.study.folder / "runs" / "plain"
     found.save(fitted.run_folder_)
@@ -117,7 +117,9 @@ def test_a_named_fit_without_a_penalty_has_its_table_in_the_report(rehearsal: Re
         assert list(found.overall[name]) == list(curve.overall[name])
 
 
-FPDFP: dict[str, Any] = {"method": fpdfp.FPDFP(), "compressor": fpdfp.QSGD(20), "rounds": 40, "tol": None}
+FPDFP: dict[str, Any] = {
+    "method": fpdfp.FPDFP(), "run": fpdfp.RunOptions(compressor=fpdfp.QSGD(20), rounds=40, tol=0, progress=False)
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -161,9 +163,9 @@ def end(engine, asked, deadline):
         os.kill(os.getpid(), signal.SIGKILL)
     return carry(engine, asked, deadline)
 FederationEngine.carry = end
-options = dict(method=fpdfp.FPDFP(), compressor=fpdfp.QSGD(20), rounds=40, tol=None)
+run = fpdfp.RunOptions(compressor=fpdfp.QSGD(20), rounds=40, tol=0, progress=False)
 with fpdfp.Federation({str(rehearsal.study.folder)!r}, run="killed") as federation:
-    fpdfp.FederatedLogisticRegression(alpha=0.001, **options).fit(federation, {FORMULA!r})
+    fpdfp.FederatedLogisticRegression(fpdfp.L1(0.001), method=fpdfp.FPDFP(), run=run).fit(federation, {FORMULA!r})
 """
     done = subprocess.run([sys.executable, "-c", program], check=False, timeout=300)
     assert done.returncode == -9
@@ -194,13 +196,13 @@ def test_cnsim(tmp_path: Path) -> None:
         Rehearsal(tmp_path / "trial", tables) as rehearsal,
         fpdfp.Federation(rehearsal.study.folder) as federation,
     ):
-        binomial = fpdfp.FederatedLogisticRegression(alpha=0).fit(
+        binomial = fpdfp.FederatedLogisticRegression("none").fit(
             federation, "DIS_DIAB ~ GENDER * PM_BMI_CONTINUOUS + LAB_HDL"
         )
         assert (sum(binomial.rows_.values()), sum(binomial.left_out_.values())) == (7485, 1894)
         assert round(binomial.deviance_, 3) == 1036.031
         assert binomial.n_iter_ <= 9
-        gaussian = fpdfp.FederatedLinearRegression(alpha=0).fit(federation, "LAB_TSC ~ LAB_TRIG")
+        gaussian = fpdfp.FederatedLinearRegression("none").fit(federation, "LAB_TSC ~ LAB_TRIG")
         assert list(gaussian.rows_.values()) == [1801, 2526, 3473]
         assert round(gaussian.deviance_, 2) == 8936.32
         assert gaussian.n_iter_ <= 9
@@ -281,7 +283,7 @@ def _read(path: Path) -> bytes:
 def test_a_cross_validation_has_the_bits_of_one_machine(rehearsal: Rehearsal, patients: Path) -> None:
     def fit(*data: Any, **options: Any) -> Any:
         chosen: Any = fpdfp.FederatedLogisticRegressionCV
-        return chosen(penalty="graph", standardize=True, alphas=10, cv=3).fit(*data, **options)
+        return chosen("graph", cv=fpdfp.CrossValidation(3, alphas=10), standardize=True).fit(*data, **options)
 
     expected = fit(patients, FORMULA, groups="hospital")
     with fpdfp.Federation(rehearsal.study.folder, run="choice") as federation:

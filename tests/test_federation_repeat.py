@@ -22,9 +22,10 @@ from fpdfp.federation.audit import LOG, Audit, entries
 from fpdfp.federation.keys import Identity
 from fpdfp.federation.policy import Policy, template
 from fpdfp.federation.registry import Registry
-from fpdfp.federation.rehearse import Rehearsal, make_patients, split, write_patients
+from fpdfp.federation.rehearse import Rehearsal, split, write_patients
 from fpdfp.federation.repeat import FILE, compare, digest_of_data, read_analysis
 from fpdfp.federation.study import Study
+from fpdfp.models.codecs import write_parameter
 
 
 def test_a_digest_of_data_is_salted(tmp_path: Path) -> None:
@@ -54,8 +55,9 @@ def written(folder: Path, shift: float = 0.0, **options: Any) -> Path:
     X, y = generator.normal(size=(40, 3)), generator.normal(size=40) + shift
     problem = fpdfp.Problem(fpdfp.losses.LeastSquares(X, y, np.arange(40) % 2, l2=0.1), fpdfp.penalties.L1(0.01))
     fpdfp.runs.Recorder(folder, problem).solve(fpdfp.FPDFP(), rounds=5, seed=0)
-    estimator = fpdfp.FederatedLinearRegression(alpha=0.1)
-    repeat.write_analysis(folder, Fitted(**options), estimator, {"formula": "y ~ x", "missing": "drop"})
+    given = {"penalty": write_parameter(fpdfp.L1(0.1)), "formula": "y ~ x", "missing": "drop"}
+    fit = ("formula", "missing")
+    repeat.write_analysis(folder, Fitted(**options), "FederatedLinearRegression", given, {}, fit)
     return folder
 
 
@@ -141,7 +143,7 @@ def test_an_analysis_is_repeated_with_the_same_digits_and_changed_data_are_named
     tables = split(patients, "hospital", tmp_path / "tables")
     with Rehearsal(tmp_path, tables) as rehearsal:
         with fpdfp.Federation(rehearsal.study.folder, run="first") as federation:
-            fpdfp.FederatedLogisticRegression(alpha=0.01).fit(federation, "died ~ age + C(stage)")
+            fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01)).fit(federation, "died ~ age + C(stage)")
         first = rehearsal.study.folder / "runs" / "first"
         analysis = read_analysis(first)
         assert set(analysis["data"]) == {"north", "east", "south"}
@@ -152,7 +154,7 @@ def test_an_analysis_is_repeated_with_the_same_digits_and_changed_data_are_named
         assert "all coefficients have the same digits" in done.output
         assert len(done.output.splitlines()) == 1
         # Somebody corrects a value: the site is named, and so is what it has changed.
-        table = make_patients()
+        table = fpdfp.datasets.patients()
         changed = table[table["hospital"] == "north"].drop(columns="hospital")
         changed.iloc[0, changed.columns.get_loc("age")] += 1
         rehearsal.sites["north"].stop()

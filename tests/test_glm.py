@@ -54,10 +54,10 @@ def test_weights_are_repeated_rows() -> None:
     X, sites, y, _, offset = study(60)
     counts = np.random.default_rng(1).integers(1, 4, 60)
     again = np.repeat(np.arange(60), counts)
-    one = fpdfp.FederatedGLM("poisson", penalty="l1", alpha=0.01).fit(
+    one = fpdfp.FederatedGLM("poisson", penalty=fpdfp.L1(0.01)).fit(
         X[:, :3], y, sites, sample_weight=counts, offset=offset
     )
-    other = fpdfp.FederatedGLM("poisson", penalty="l1", alpha=0.01).fit(
+    other = fpdfp.FederatedGLM("poisson", penalty=fpdfp.L1(0.01)).fit(
         X[again, :3], y[again], sites[again], offset=offset[again]
     )
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=1e-9)
@@ -164,7 +164,7 @@ class TestEstimator:
     def test_exposure_is_an_offset(self) -> None:
         X, sites, y, _, offset = study()
         one = fpdfp.FederatedGLM("poisson").fit(X[:, :3], y, sites, exposure=np.exp(offset))
-        other = fpdfp.FederatedPoissonRegressor().fit(X[:, :3], y, sites, offset=offset)
+        other = fpdfp.FederatedGLM("poisson").fit(X[:, :3], y, sites, offset=offset)
         np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-9)
         np.testing.assert_allclose(one.predict(X[:, :3], offset=offset).sum(), y.sum())
 
@@ -200,7 +200,7 @@ class TestEstimator:
 
     def test_a_penalty_has_no_standard_errors(self) -> None:
         X, sites, y, _, _ = study()
-        model = fpdfp.FederatedGLM("poisson", penalty="l1", alpha=0.01).fit(X[:, :3], y, sites)
+        model = fpdfp.FederatedGLM("poisson", penalty=fpdfp.L1(0.01)).fit(X[:, :3], y, sites)
         assert model.information_ is None
         assert "no standard errors" in str(model.summary())
         with pytest.raises(ValueError, match="inference must be True"):

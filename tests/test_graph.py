@@ -167,7 +167,7 @@ def test_ctrl_c_ends_the_search_for_a_graph_and_its_bar(monkeypatch: pytest.Monk
     monkeypatch.setattr(_progress.Bar, "update", interrupt)
     X = factors(400, 300, seed=1)
     with pytest.raises(KeyboardInterrupt):
-        fpdfp.FederatedLogisticRegression(penalty="graph", progress=True).fit(X, X[:, 0] > 0)
+        fpdfp.FederatedLogisticRegression("graph", run=fpdfp.RunOptions(progress=True)).fit(X, X[:, 0] > 0)
     assert [(bar.tasks[0].completed, bar.live.is_started) for bar in bars] == [(LOOK, False)]
 
 

@@ -26,7 +26,7 @@ def test_an_honest_study_of_four_hospitals(tmp_path: Path) -> None:
 def test_a_fifth_hospital_that_is_too_small_stays_out(tmp_path: Path) -> None:
     """Ten coefficients are a fifth of 50 rows, and some 49 have no missing values."""
     sites: Any = DeskCohort(make_patients(SIZES | SMALL), tmp_path)
-    model = fpdfp.FederatedLogisticRegression(penalty="none")
+    model = fpdfp.FederatedLogisticRegression("none")
     with pytest.raises(RefusalError, match=r"aarau refuses: .* at most 0\.2 coefficients") as error:
         model.fit(sites, f"disease ~ {NINE}")
     assert list(error.value.sites) == ["aarau"]

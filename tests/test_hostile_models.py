@@ -320,7 +320,7 @@ def test_through_real_processes(tmp_path: Path) -> None:
 
         def ask_site(about: Any, request: Any = None) -> Any:
             if not isinstance(about, ModelSpec):
-                return questions.dump(federation.ask(about)[0])
+                return questions.dump(federation.ask_each(about).answers[0])
             engine = federation.losses(about)
             return {"at": {"gradients": engine.gradients(request.questions[0].x, np.arange(1))}}
 

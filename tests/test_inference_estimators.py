@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import fpdfp
 from fpdfp import FederatedGLM
 from fpdfp.errors import ArgumentError
 
@@ -15,7 +16,7 @@ def test_debiased_intervals_of_a_lasso() -> None:
     truth = np.zeros(20)
     truth[:2] = 0.5, -0.3
     y = rng.poisson(np.exp(0.5 + X @ truth))
-    model = FederatedGLM(family="poisson", penalty="l1", alpha=0.08, inference=True).fit(X, y, groups=owner)
+    model = FederatedGLM(penalty=fpdfp.L1(0.08), family="poisson", inference=True).fit(X, y, groups=owner)
     table = model.debiased_table()
     assert list(table.names) == ["Intercept", *(f"x{j}" for j in range(20))]
     assert "debiased lasso" in table.errors
@@ -28,11 +29,11 @@ def test_debiased_intervals_of_a_lasso() -> None:
     plain = FederatedGLM(family="poisson").fit(X, y, groups=owner)
     step = model.debiased_table(node_alpha=0.0).coefficients[1:]
     assert np.abs(step - plain.coef_).max() < 0.3 * np.abs(model.coef_ - plain.coef_).max()
-    with pytest.raises(ArgumentError, match=r"penalty is l1, alpha=0\.08: no standard errors"):
+    with pytest.raises(ArgumentError, match=r"penalty is l1, weight=0\.08: no standard errors"):
         model.table()
     assert "no standard errors" in str(model.summary())
     with pytest.raises(ArgumentError, match="inference must be True"):
-        FederatedGLM(family="poisson", penalty="l1", alpha=0.08).fit(X, y, groups=owner).debiased_table()
+        FederatedGLM(penalty=fpdfp.L1(0.08), family="poisson").fit(X, y, groups=owner).debiased_table()
 
 
 def test_quantiles_have_robust_errors() -> None:

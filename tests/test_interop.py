@@ -292,7 +292,7 @@ def test_every_sparse_matrix_is_its_dense_one(form: str, dtype: Any) -> None:
     ]
     found, expected = (fpdfp.solve(problem, fpdfp.FPDFP(), rounds=5).x for problem in problems)
     np.testing.assert_allclose(found, expected, atol=1e-5 if single else 1e-12)
-    arguments: dict[str, Any] = {"method": fpdfp.FPDFP(), "rounds": 5, "tol": None}
+    arguments: dict[str, Any] = {"method": fpdfp.FPDFP(), "run": fpdfp.RunOptions(rounds=5, tol=0)}
     models = [FederatedLinearRegression(**arguments).fit(A, y) for A in (make(X.astype(dtype)), X.astype(float))]
     np.testing.assert_allclose(models[0].coef_, models[1].coef_, atol=1e-8)
     np.testing.assert_allclose(models[0].predict(make(X.astype(dtype))), models[1].predict(X), atol=1e-8)
@@ -311,16 +311,16 @@ def test_sparse_matrices_of_other_things_than_real_numbers_are_refused() -> None
 
 def test_estimators_are_cloned_and_searched_with_their_parameters() -> None:
     X, y, _ = data()
-    model = FederatedLinearRegression("fused", alpha=0.3, method=fpdfp.FPDFP(), rounds=7)
+    model = FederatedLinearRegression(fpdfp.Fused(0.3), method=fpdfp.FPDFP(), run=fpdfp.RunOptions(rounds=7))
     copy = clone(model)
     assert copy is not model
     assert copy.get_params().keys() == model.get_params().keys()
-    assert (copy.alpha, copy.penalty, copy.rounds) == (0.3, "fused", 7)
-    assert copy.set_params(alpha=0.5).alpha == 0.5
+    assert (copy.penalty.weight, copy.penalty.name, copy.run.rounds) == (0.3, "fused", 7)
+    assert copy.set_params(standardize=True).standardize
     pipeline = make_pipeline(StandardScaler().set_output(transform="pandas"), FederatedLinearRegression())
-    with pytest.warns(UserWarning, match="finds all of them"):
-        search = GridSearchCV(pipeline, {"federatedlinearregression__alpha": [1e-3, 10.0]}, cv=2).fit(X, y)
-    assert search.best_params_ == {"federatedlinearregression__alpha": 1e-3}
+    with pytest.warns(UserWarning, match="finds all weights"):
+        search = GridSearchCV(pipeline, {"federatedlinearregression__penalty": ["l1", fpdfp.L1(10.0)]}, cv=2).fit(X, y)
+    assert search.best_params_ == {"federatedlinearregression__penalty": "l1"}
     assert search.best_estimator_[-1].feature_names_in_[0] == "x0"
     assert cross_val_score(FederatedLinearRegression(), X, y, cv=2).min() > 0.9
 
@@ -342,9 +342,9 @@ def column(kind: str, values: Any) -> Any:
 def test_tables_are_their_arrays_and_have_names(kind: str) -> None:
     X, y, site = data()
     hospital = np.array(["north", "south", "west", "east"])[site]
-    model = FederatedLinearRegression("graph", graph=[("age", "bmi")])
+    model = FederatedLinearRegression(fpdfp.Graph(graph=[("age", "bmi")]))
     model.fit(table(kind), column(kind, y), groups=column(kind, hospital))
-    plain = FederatedLinearRegression("graph", graph=[(0, 2)]).fit(X[:, :3], y, groups=hospital)
+    plain = FederatedLinearRegression(fpdfp.Graph(graph=[(0, 2)])).fit(X[:, :3], y, groups=hospital)
     assert list(model.feature_names_in_) == ["age", "dose", "bmi"]
     assert list(model.sites_) == ["east", "north", "south", "west"]
     np.testing.assert_array_equal(model.coef_, plain.coef_)
@@ -352,7 +352,7 @@ def test_tables_are_their_arrays_and_have_names(kind: str) -> None:
     with pytest.raises(ValueError, match="Feature names must be in the same order"):
         model.predict(table(kind)[["dose", "age", "bmi"]])
     classes = np.where(y > 0, "ill", "well")
-    classifier = FederatedLogisticRegression(alpha=0.1).fit(table(kind), column(kind, classes))
+    classifier = FederatedLogisticRegression(fpdfp.L1(0.1)).fit(table(kind), column(kind, classes))
     assert list(classifier.classes_) == ["ill", "well"]
     assert set(classifier.predict(table(kind))) <= {"ill", "well"}
 

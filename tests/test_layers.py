@@ -33,7 +33,7 @@ LAYERS = {
         "federation.questions",
     ],
     "running": ["declarative", "ct.reconstruction", "loggers", "runs", "selection", "engines cohorts.local"],
-    "algorithms": ["methods", "precondition", "pooled", "steps"],
+    "algorithms": ["methods", "precondition", "pooled", "privacy.fit privacy.site", "steps"],
     "questions": ["cohorts.cohort", "cohorts.question"],
     "mathematics": [
         "problem",

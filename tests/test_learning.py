@@ -15,6 +15,7 @@ from sklearn import metrics
 import fpdfp
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
 from fpdfp.federation import audit
+from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import MOST_POINTS, EvaluationQuestion, read_answer, write_answer
 from fpdfp.report.describe import describe
@@ -38,12 +39,14 @@ def draw(rows: int, seed: int) -> pd.DataFrame:
 TRAIN, TEST = draw(600, 0), draw(500, 1)
 #: The sites of these tests are small, and points are many.
 AMPLE = Policy()
-SLOW: dict[str, Any] = {"alpha": 0.01, "standardize": True, "method": fpdfp.FPDFP(), "tol": None}
+SLOW: dict[str, Any] = {"penalty": fpdfp.L1(0.01), "standardize": True, "method": fpdfp.FPDFP()}
 
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    return fpdfp.FederatedLogisticRegression(rounds=30, **SLOW).fit(TRAIN, "died ~ age + dose", groups="hospital")
+    return fpdfp.FederatedLogisticRegression(**SLOW, run=fpdfp.RunOptions(rounds=30, tol=0)).fit(
+        TRAIN, "died ~ age + dose", groups="hospital"
+    )
 
 
 @pytest.fixture
@@ -65,7 +68,9 @@ def test_scores_are_those_of_fits_with_fewer_rounds(model: Any) -> None:
     assert found.rounds[:4].tolist() == [0, 1, 2, 3]
     assert found.rounds[-1] == 30
     for place in (2, 7, len(found.rounds) - 1):
-        shorter = fpdfp.FederatedLogisticRegression(rounds=int(found.rounds[place]), **SLOW)
+        shorter = fpdfp.FederatedLogisticRegression(
+            **SLOW, run=fpdfp.RunOptions(rounds=int(found.rounds[place]), tol=0)
+        )
         shorter.fit(TRAIN, "died ~ age + dose", groups="hospital")
         chances = shorter.predict_proba(TEST)[:, 1]
         assert found.overall["brier"][place].value == pytest.approx(np.mean((chances - TEST.died) ** 2), rel=1e-12)
@@ -83,7 +88,9 @@ def test_scores_are_those_of_fits_with_fewer_rounds(model: Any) -> None:
 
 def test_rows_of_a_matrix_give_the_same_curve(model: Any) -> None:
     rows, test = (table[["age", "dose"]].to_numpy() for table in (TRAIN, TEST))
-    other = fpdfp.FederatedLogisticRegression(rounds=30, **SLOW).fit(rows, TRAIN.died, groups=TRAIN.hospital)
+    other = fpdfp.FederatedLogisticRegression(**SLOW, run=fpdfp.RunOptions(rounds=30, tol=0)).fit(
+        rows, TRAIN.died, groups=TRAIN.hospital
+    )
     found = other.learning_curve(test, TEST.died, groups=TEST.hospital)
     expected = model.learning_curve(TEST, groups="hospital")
     np.testing.assert_array_equal(found.rounds, expected.rounds)
@@ -94,11 +101,11 @@ def test_rows_of_a_matrix_give_the_same_curve(model: Any) -> None:
 
 
 CASES: dict[str, tuple[Any, str]] = {
-    "newton": (fpdfp.FederatedLogisticRegression(alpha=0.0), "died ~ age + dose"),
-    "softmax": (fpdfp.FederatedLogisticRegression(alpha=0.01, standardize=True), "grade ~ age + dose"),
-    "by reference": (fpdfp.FederatedLogisticRegression(alpha=0.0), "grade ~ age + dose"),
-    "linear": (fpdfp.FederatedLinearRegression(alpha=0.01, standardize=True), "dose ~ age + died"),
-    "mcp": (fpdfp.FederatedLinearRegression("mcp", alpha=0.1, standardize=True), "dose ~ age + died"),
+    "newton": (fpdfp.FederatedLogisticRegression("none"), "died ~ age + dose"),
+    "softmax": (fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01), standardize=True), "grade ~ age + dose"),
+    "by reference": (fpdfp.FederatedLogisticRegression("none"), "grade ~ age + dose"),
+    "linear": (fpdfp.FederatedLinearRegression(fpdfp.L1(0.01), standardize=True), "dose ~ age + died"),
+    "mcp": (fpdfp.FederatedLinearRegression(fpdfp.MCP(0.1), standardize=True), "dose ~ age + died"),
     "poisson": (fpdfp.FederatedGLM("poisson"), "visits ~ age + dose"),
     "fixed effects": (fpdfp.FederatedGLM("poisson", site_effects="fixed"), "visits ~ age + dose"),
     "random effects": (fpdfp.FederatedGLM("binomial", site_effects="random"), "died ~ age + dose"),
@@ -127,7 +134,9 @@ def test_the_last_point_is_the_model(case: str) -> None:
 
 
 def test_a_choice_comes_before_the_fit() -> None:
-    chosen = fpdfp.FederatedLogisticRegressionCV(alphas=5, cv=2).fit(TRAIN, "died ~ age + dose", groups="hospital")
+    chosen = fpdfp.FederatedLogisticRegressionCV(cv=fpdfp.CrossValidation(2, alphas=5)).fit(
+        TRAIN, "died ~ age + dose", groups="hospital"
+    )
     found = chosen.learning_curve(TEST, groups="hospital")
     assert found.rounds[0] == chosen.path_.rounds
     assert found.rounds[-1] == chosen.n_iter_
@@ -161,13 +170,15 @@ def test_sites_refuse_as_they_refuse_evaluations(model: Any, sites: Callable[...
 def test_no_count_of_any_point_is_small(model: Any, sites: Callable[..., DeskCohort]) -> None:
     asked: list[EvaluationQuestion] = []
 
-    class Cohort:
+    class Cohort(TableCohort):
+        names: Any = ()
+
         def __init__(self, inner: DeskCohort) -> None:
             self.inner, self.names = inner, inner.names
 
-        def ask(self, question: Any) -> Any:
+        def gather(self, question: Any, names: Any, *, each: bool) -> Any:
             asked.append(question)
-            return self.inner.ask(question)
+            return self.inner.gather(question, names, each=each)
 
         def losses(self, spec: Any) -> Any:
             raise NotImplementedError
@@ -175,7 +186,7 @@ def test_no_count_of_any_point_is_small(model: Any, sites: Callable[..., DeskCoh
     cohort = sites(AMPLE)
     model.learning_curve(Cohort(cohort))
     (question,) = asked
-    (answer, *_) = cohort.ask(question)
+    (answer, *_) = cohort.ask_each(question).answers
     assert len(answer.more) == len(question.more) > 5
     for one in answer.more:
         assert len(one.own) == len(one.residuals) == 0
@@ -184,7 +195,7 @@ def test_no_count_of_any_point_is_small(model: Any, sites: Callable[..., DeskCoh
     # A steep point among others refuses all.
     steep = dataclasses.replace(question, more=[*question.more[:3], question.x + 1e4])
     with pytest.raises(RefusalError, match="too few of its rows"):
-        cohort.ask(steep)
+        cohort.ask_each(steep)
     with pytest.raises(MessageError, match="at most 100 points"):
         dataclasses.replace(question, more=[question.x] * MOST_POINTS)
     with pytest.raises(MessageError, match="x must be the coefficients"):

@@ -313,7 +313,7 @@ def table(n: int, d: int = 5) -> tuple[pd.DataFrame, str]:
     ("kind", "response", "options"),
     [
         ("FederatedLogisticRegressionCV", "died", {"penalty": "graph", "standardize": True}),
-        ("FederatedLogisticRegressionCV", "died", {"cv": "sites"}),
+        ("FederatedLogisticRegressionCV", "died", {"folds": "sites"}),
         ("FederatedLinearRegressionCV", "dose", {}),
         ("FederatedGLMCV", "died", {"family": "poisson"}),
         ("FederatedCoxRegressionCV", "Surv(time, event)", {}),
@@ -326,7 +326,9 @@ def test_sites_with_the_default_policy_give_the_same_bits(
     kind: str, response: str, options: Any, tmp_path: Path
 ) -> None:
     frame, terms = table(1500)
-    given = {"alphas": 5, "ratio": 0.05, "cv": 3, "cv_tol": 1e-3} | options
+    choice = {name: options[name] for name in ("folds", "scoring") if name in options}
+    given = {name: value for name, value in options.items() if name not in choice}
+    given["cv"] = fpdfp.CrossValidation(**{"folds": 3, "alphas": 5, "ratio": 0.05, "tol": 1e-3} | choice)
 
     def fit(*data: Any, **more: Any) -> Any:
         return getattr(fpdfp, kind)(**given).fit(*data, **more)

@@ -76,12 +76,12 @@ def test_points_outside_the_domain_are_no_alarm(
 
 
 MODELS: dict[str, Any] = {
-    "balanced": (fpdfp.FederatedLogisticRegression(alpha=0.0, class_weight="balanced"), "died ~ x + C(z)"),
-    "by class": (fpdfp.FederatedLogisticRegression("l1", 0.01, class_weight={True: 3.0}), "died ~ x + C(z)"),
+    "balanced": (fpdfp.FederatedLogisticRegression("none", class_weight="balanced"), "died ~ x + C(z)"),
+    "by class": (fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01), class_weight={True: 3.0}), "died ~ x + C(z)"),
     "fixed": (fpdfp.FederatedGLM("poisson", site_effects="fixed"), "visits ~ x + C(z)"),
     "fixed, classes": (fpdfp.FederatedMultinomialRegression(site_effects="fixed"), "grade ~ x"),
     "fixed, order": (fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"], site_effects="fixed"), "grade ~ x"),
-    "three classes": (fpdfp.FederatedLogisticRegression(alpha=0.0), "grade ~ x"),
+    "three classes": (fpdfp.FederatedLogisticRegression("none"), "grade ~ x"),
     "overdispersed": (fpdfp.FederatedGLM("negative binomial"), "visits ~ x + C(z)"),
 }
 

@@ -98,7 +98,7 @@ def test_no_overdispersion_is_named() -> None:
 
 def test_penalised_and_refitted() -> None:
     X, y, site = counts(1.5)
-    model = fpdfp.FederatedGLM("negative binomial", penalty="l1", alpha=0.5).fit(X, y, groups=site)
+    model = fpdfp.FederatedGLM("negative binomial", penalty=fpdfp.L1(0.5)).fit(X, y, groups=site)
     assert np.abs(model.coef_).min() < 1e-12
     assert 0.2 < model.theta_ < 10.0
     first = fpdfp.FederatedGLM("negative binomial").fit(X, y, groups=site).theta_

@@ -15,7 +15,7 @@ from scipy.optimize import lsq_linear, minimize
 import fpdfp
 from fpdfp import FederatedGLM, FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.errors import ArgumentError
-from fpdfp.models import concave
+from fpdfp.models.penalty import KINDS
 from tests.test_cohort import SitesCohort, patients, split
 from tests.test_estimators import data, textbook
 
@@ -40,7 +40,8 @@ def sparse_groups(w: Any, alpha: float = 0.2, share: float = 0.3) -> Any:
 @pytest.mark.parametrize("kind", [FederatedLinearRegression, FederatedGLM])
 def test_sparse_groups(kind: Any) -> None:
     X, y, site = data("regression")
-    model = kind(penalty="sparse group", alpha=0.2, l1_ratio=0.3, feature_groups=GROUPS, tol=1e-9)
+    penalty = fpdfp.SparseGroup(0.2, l1_ratio=0.3, groups=GROUPS)
+    model = kind(penalty=penalty, run=fpdfp.RunOptions(tol=1e-9))
     model.fit(X, y, groups=site)
     np.testing.assert_allclose(model.coef_, dense(X, y, sparse_groups), atol=1e-4)
     bounded = model.set_params(bounds=(-0.1, [0.3, 1.0, 1.0, np.inf])).fit(X, y, groups=site)
@@ -50,10 +51,14 @@ def test_sparse_groups(kind: Any) -> None:
 
 def test_sparse_groups_of_classes() -> None:
     X, y, site = data("three classes")
-    options: dict[str, Any] = {"alpha": 0.05, "feature_groups": GROUPS, "tol": 1e-8}
-    model = FederatedLogisticRegression("sparse group", l1_ratio=0.0, **options).fit(X, y, groups=site)
+    run = fpdfp.RunOptions(tol=1e-8)
+    model = FederatedLogisticRegression(fpdfp.SparseGroup(0.05, l1_ratio=0.0, groups=GROUPS), run=run).fit(
+        X, y, groups=site
+    )
     np.testing.assert_allclose(model.coef_, textbook("three classes", "group", X, y)[0], atol=3e-4)
-    model = FederatedLogisticRegression("sparse group", l1_ratio=1.0, **options).fit(X, y, groups=site)
+    model = FederatedLogisticRegression(fpdfp.SparseGroup(0.05, l1_ratio=1.0, groups=GROUPS), run=run).fit(
+        X, y, groups=site
+    )
     np.testing.assert_allclose(model.coef_, textbook("three classes", "l1", X, y)[0], atol=3e-4)
 
 
@@ -78,9 +83,10 @@ def threshold(name: str, z: Any, weight: float, c: float) -> Any:
 @pytest.mark.parametrize(("name", "concavity"), [("mcp", None), ("mcp", 1.8), ("scad", None), ("scad", 2.8)])
 def test_concave_penalties_of_an_orthogonal_design(name: str, concavity: float | None) -> None:
     X, y, z = orthogonal()
-    model = FederatedGLM(penalty=name, alpha=0.3, concavity=concavity, tol=1e-12)  # type: ignore[arg-type]
+    penalty: Any = KINDS[name](0.3, concavity=concavity)  # type: ignore[call-arg]
+    model = FederatedGLM(penalty=penalty, run=fpdfp.RunOptions(tol=1e-12))
     model.fit(X, y, groups=np.arange(64) % 3)
-    expected = threshold(name, z, 0.3, concavity or concave.USUAL[name])
+    expected = threshold(name, z, 0.3, penalty.bend)
     np.testing.assert_allclose(model.coef_, expected, atol=2e-6)
     np.testing.assert_array_equal(model.coef_ == 0, expected == 0)
     assert model.n_steps_ > 2
@@ -102,29 +108,30 @@ def test_concave_penalties_end_at_a_stationary_point(name: str, family: str) -> 
         "poisson": rng.poisson(np.exp(0.5 * eta)).astype(float),
     }[family]
     factors = np.where(np.arange(10) == 9, 0.5, 1.0)
-    options: dict[str, Any] = {"alpha": 0.06, "penalty_weights": factors, "tol": 1e-12}
-    model = FederatedGLM(family, penalty=name, **options).fit(X, y, groups=np.arange(200) % 4)
-    c, weight = concave.USUAL[name], 0.06 * factors
+    run = fpdfp.RunOptions(tol=1e-12)
+    penalty: Any = KINDS[name](0.06, factors=factors)
+    model = FederatedGLM(family, penalty=penalty, run=run).fit(X, y, groups=np.arange(200) % 4)
+    weight = 0.06 * factors
     mean = model.predict(X)
     gradient = X.T @ (mean - y) / 200
     zero = model.coef_ == 0
     assert 0 < zero.sum() < 10
     assert (abs(gradient[zero]) <= weight[zero] + 1e-6).all()
-    slope = concave.slopes(name, model.coef_, weight, c)
+    slope = penalty.slopes(model.coef_, weight)
     np.testing.assert_allclose(gradient[~zero], -(slope * np.sign(model.coef_))[~zero], atol=2e-6)
-    lasso = FederatedGLM(family, penalty="l1", **options).fit(X, y, groups=np.arange(200) % 4)
+    lasso = FederatedGLM(family, penalty=fpdfp.L1(0.06, factors=factors), run=run).fit(X, y, groups=np.arange(200) % 4)
 
     def objective(fitted: Any) -> float:
-        return float(fitted.deviance_) / 400 + float(concave.values(name, fitted.coef_, weight, c).sum())
+        return float(fitted.deviance_) / 400 + float(penalty.values(fitted.coef_, weight).sum())
 
     assert objective(model) < objective(lasso)
 
 
 def test_slopes_of_concave_penalties_are_those_of_their_values() -> None:
     x = np.linspace(0.013, 3.0, 97)
-    for name, c in concave.USUAL.items():
-        ahead, behind = (concave.values(name, x + step, np.full(97, 0.5), c) for step in (1e-6, -1e-6))
-        np.testing.assert_allclose(concave.slopes(name, x, np.full(97, 0.5), c), (ahead - behind) / 2e-6, atol=1e-5)
+    for penalty in (fpdfp.MCP(), fpdfp.SCAD()):
+        ahead, behind = (penalty.values(x + step, np.full(97, 0.5)) for step in (1e-6, -1e-6))
+        np.testing.assert_allclose(penalty.slopes(x, np.full(97, 0.5)), (ahead - behind) / 2e-6, atol=1e-5)
 
 
 FACTORS = np.array([0.0, 2.0, 0.5, 1.0])
@@ -137,19 +144,23 @@ WEIGHTED: dict[str, tuple[dict[str, Any], Any, Any]] = {
         lambda w: cp.sum(cp.multiply(FACTORS, 0.04 * cp.abs(w) + 0.03 * w**2)),
     ),
     "ridge": ({}, FACTORS, lambda w: 0.05 * cp.sum(cp.multiply(FACTORS, w**2))),
-    "none": ({"l2": 0.1}, FACTORS, lambda w: 0.05 * cp.sum(cp.multiply(FACTORS, w**2))),
+    "mcp": (
+        {"l2": 0.1, "concavity": 1e9},
+        FACTORS,
+        lambda w: cp.sum(cp.multiply(FACTORS, 0.1 * cp.abs(w) + 0.05 * w**2)),
+    ),
     "group": (
-        {"feature_groups": GROUPS},
+        {"groups": GROUPS},
         [0.5, 0.5, 2.0, 2.0],
         lambda w: 0.1 * np.sqrt(2) * (0.5 * cp.norm(w[:2]) + 2.0 * cp.norm(w[2:])),
     ),
     "fused": (
-        {"l1_weight": 0.5},
+        {"l1": 0.5},
         FACTORS,
         lambda w: 0.1 * (cp.norm1(DIFFERENCES @ w) + 0.5 * cp.norm1(cp.multiply(FACTORS, w))),
     ),
     "graph": (
-        {"l1_weight": 0.5, "graph": [(0, 1), (1, 2), (2, 3)], "graph_form": "differences"},
+        {"l1": 0.5, "graph": [(0, 1), (1, 2), (2, 3)], "form": "differences"},
         FACTORS,
         lambda w: 0.1 * (cp.norm1(DIFFERENCES @ w) + 0.5 * cp.norm1(cp.multiply(FACTORS, w))),
     ),
@@ -160,7 +171,8 @@ WEIGHTED: dict[str, tuple[dict[str, Any], Any, Any]] = {
 def test_factors_of_each_penalty(name: str) -> None:
     X, y, site = data("regression")
     options, factors, penalty = WEIGHTED[name]
-    model = FederatedGLM(penalty=name, alpha=0.1, penalty_weights=factors, tol=1e-11, **options)  # type: ignore[arg-type]
+    shape = KINDS[name](0.1, factors=factors, **options)
+    model = FederatedGLM(penalty=shape, run=fpdfp.RunOptions(tol=1e-11))
     np.testing.assert_allclose(model.fit(X, y, groups=site).coef_, dense(X, y, penalty), atol=3e-5)
 
 
@@ -169,7 +181,8 @@ def test_factors_of_each_penalty(name: str) -> None:
 def test_limits_against_a_dense_solver(kind: Any, penalty: str) -> None:
     X, y, site = data("regression")
     lower, upper = np.array([-np.inf, -0.2, 0.1, 0.0]), np.array([0.7, np.inf, 0.4, 0.5])
-    model = kind(penalty=penalty, alpha=0.05, l1_weight=0.5, bounds=(lower, upper), standardize=True, tol=1e-10)
+    shape = {"l1": fpdfp.L1(0.05), "fused": fpdfp.Fused(0.05, l1=0.5), "none": "none"}[penalty]
+    model = kind(penalty=shape, bounds=(lower, upper), standardize=True, run=fpdfp.RunOptions(tol=1e-10))
     model.fit(X, y, groups=site)
     s = X.std(axis=0)
     terms = {
@@ -184,10 +197,12 @@ def test_limits_against_a_dense_solver(kind: Any, penalty: str) -> None:
 
 def test_limits_against_scipy() -> None:
     X, y, site = data("regression")
-    model = FederatedGLM(fit_intercept=False, bounds=(0.0, 0.5), tol=1e-12).fit(X, y, groups=site)
+    model = FederatedGLM(fit_intercept=False, bounds=(0.0, 0.5), run=fpdfp.RunOptions(tol=1e-12)).fit(X, y, groups=site)
     np.testing.assert_allclose(model.coef_, lsq_linear(X, y, (0.0, 0.5), tol=1e-14).x, atol=1e-7)
     counts = np.random.default_rng(0).poisson(np.exp(0.3 * X[:, 0]))
-    found = FederatedGLM("poisson", bounds={"x0": (None, 0.1), "x3": (0.0, 1.0)}, tol=1e-12).fit(X, counts, groups=site)
+    found = FederatedGLM("poisson", bounds={"x0": (None, 0.1), "x3": (0.0, 1.0)}, run=fpdfp.RunOptions(tol=1e-12)).fit(
+        X, counts, groups=site
+    )
     A = np.column_stack([X, np.ones(len(X))])
     ours = [*found.coef_, found.intercept_]
     best = minimize(
@@ -221,11 +236,11 @@ def test_against_glmnet(name: str) -> None:
     factors = case.get("factors")
     for alpha, known, constant in zip(case["lambdas"], case["r"]["coefficients"], case["r"]["intercept"], strict=True):
         model = FederatedGLM(
-            case["family"], penalty="l1", alpha=alpha, tol=1e-13,
-            # glmnet makes the mean of factors 1.
-            penalty_weights=None if factors is None else np.array(factors) / np.mean(factors),
+            case["family"],
+            penalty=fpdfp.L1(alpha, factors=None if factors is None else np.array(factors) / np.mean(factors)),
             bounds=None if "lower" not in case else (case["lower"], case["upper"]),
-        )  # fmt: skip
+            run=fpdfp.RunOptions(tol=1e-13),
+        )
         model.fit(X, y, groups=table["site"])
         np.testing.assert_allclose(model.coef_, known, rtol=1e-6, atol=1e-9)
         assert model.intercept_ == pytest.approx(constant, rel=1e-6)
@@ -233,7 +248,9 @@ def test_against_glmnet(name: str) -> None:
 
 def test_a_start_saves_rounds_and_ends_at_the_same_point() -> None:
     X, y, site = data("two classes")
-    options: dict[str, Any] = {"penalty": "l1", "alpha": 0.02, "standardize": True, "tol": 1e-10}
+    options: dict[str, Any] = {
+        "penalty": fpdfp.L1(0.02), "standardize": True, "run": fpdfp.RunOptions(tol=1e-10)
+    }  # fmt: skip
     first = FederatedLogisticRegression(**options).fit(X, y, groups=site)
     start = [*first.coef_[0], first.intercept_[0]]
     again = FederatedLogisticRegression(**options, start=start).fit(X, y, groups=site)
@@ -251,11 +268,11 @@ def test_a_start_saves_rounds_and_ends_at_the_same_point() -> None:
 
 
 FORMULAS: dict[str, dict[str, Any]] = {
-    "factors": {"penalty": "l1", "penalty_weights": {"age": 0, "stage": 0.5}},
-    "limits": {"penalty": "fused", "bounds": {"stage": (0.0, None), "age": (None, 0.01)}},
-    "start": {"penalty": "l1", "start": {"age": 0.1, "Intercept": 1.0}},
-    "mcp": {"penalty": "mcp"},
-    "sparse group": {"penalty": "sparse group"},
+    "factors": {"penalty": fpdfp.L1(0.05, factors={"age": 0, "stage": 0.5})},
+    "limits": {"penalty": fpdfp.Fused(0.05), "bounds": {"stage": (0.0, None), "age": (None, 0.01)}},
+    "start": {"penalty": fpdfp.L1(0.05), "start": {"age": 0.1, "Intercept": 1.0}},
+    "mcp": {"penalty": fpdfp.MCP(0.05)},
+    "sparse group": {"penalty": fpdfp.SparseGroup(0.05)},
 }
 
 
@@ -263,7 +280,8 @@ FORMULAS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", [FederatedLinearRegression, FederatedGLM])
 def test_the_same_at_sites(kind: Any, name: str) -> None:
     table, formula = patients(), "dose ~ age + stage + pressure"
-    options = {"alpha": 0.05, "standardize": True, "tol": 1e-8 if kind is FederatedGLM else 1e-6} | FORMULAS[name]
+    run = fpdfp.RunOptions(tol=1e-8 if kind is FederatedGLM else 1e-6)
+    options = {"standardize": True, "run": run} | FORMULAS[name]
     here = kind(**options).fit(table, formula, groups="hospital")
     there = kind(**options).fit(SitesCohort(split(table)), formula)
     np.testing.assert_allclose(here.coef_, there.coef_, rtol=1e-9)
@@ -274,21 +292,24 @@ def test_the_same_at_sites(kind: Any, name: str) -> None:
         "pressure": whole.pressure,
     })  # fmt: skip
     spelled: dict[str, Any] = {
-        "factors": {"penalty_weights": [0, 0.5, 0.5, 1]},
+        "factors": {"penalty": fpdfp.L1(0.05, factors=[0, 0.5, 0.5, 1])},
         "limits": {"bounds": {"stage[II]": (0.0, None), "stage[III]": (0.0, None), "age": (None, 0.01)}},
-        "sparse group": {"feature_groups": [0, 1, 1, 2]},
+        "sparse group": {"penalty": fpdfp.SparseGroup(0.05, groups=[0, 1, 1, 2])},
     }
     matrix = kind(**(options | spelled.get(name, {}))).fit(X, whole.dose, groups=whole.hospital)
     np.testing.assert_allclose(matrix.coef_, here.coef_, atol=1e-4 if kind is FederatedGLM else 1e-3)
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "factor": ({"penalty_weights": [1.0, -1.0, 0.0, 1.0]}, "penalty_weights must be at least 0, got -1"),
-    "factors": ({"penalty_weights": [1.0, 1.0]}, r"penalty_weights must have a number for each of the 4 features"),
-    "name": ({"penalty_weights": {"height": 2.0}}, "penalty_weights: 'height' is no feature and no term; features are"),
+    "factor": ({"penalty": fpdfp.L1(factors=[1.0, -1.0, 0.0, 1.0])}, "factors must be at least 0, got -1"),
+    "factors": ({"penalty": fpdfp.L1(factors=[1.0, 1.0])}, r"factors must have a number for each of the 4 features"),
+    "name": (
+        {"penalty": fpdfp.L1(factors={"height": 2.0})},
+        "factors: 'height' is no feature and no term; features are",
+    ),
     "unequal": (
-        {"penalty": "group", "feature_groups": GROUPS, "penalty_weights": [1, 2, 1, 1]},
-        "penalty_weights must be the same for all features of a group, but not in 'a'",
+        {"penalty": fpdfp.Group(groups=GROUPS, factors=[1, 2, 1, 1])},
+        "factors must be the same for all features of a group, but not in 'a'",
     ),
     "bounds": ({"bounds": 3.0}, r"bounds must be a pair \(lower, upper\)"),
     "crossed": ({"bounds": (1.0, 0.0)}, "bounds must leave a value to every coefficient, got 1 to 0 for x0"),
@@ -296,9 +317,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "text": ({"bounds": ("low", 0.0)}, "bounds must be numbers"),
     "intercept": ({"bounds": {"Intercept": (0, 1)}}, "bounds: 'Intercept' is no feature"),
     "start": ({"start": [1.0]}, r"start must have shape \(4,\), one for each coefficient, and perhaps the intercept"),
-    "concavity": ({"penalty": "mcp", "concavity": 1.0}, "concavity must be above 1 for mcp, got 1"),
-    "steeper": ({"penalty": "scad", "concavity": 2.0}, "concavity must be above 2 for scad, got 2"),
-    "groups": ({"penalty": "sparse group"}, 'feature_groups must name the group of each feature if penalty="sparse gr'),
+    "groups": ({"penalty": "sparse group"}, "groups must name the group of each feature for the penalty"),
 }
 
 
@@ -307,7 +326,7 @@ def test_what_is_refused(name: str) -> None:
     X, y, site = data("regression")
     options, message = BAD[name]
     with pytest.raises(ValueError, match=message):
-        FederatedGLM(**({"penalty": "l1", "alpha": 0.1} | options)).fit(X, y, groups=site)
+        FederatedGLM(**({"penalty": fpdfp.L1(0.1)} | options)).fit(X, y, groups=site)
 
 
 def test_a_start_of_classes_is_an_array() -> None:

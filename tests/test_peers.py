@@ -52,9 +52,9 @@ VANTAGE6: dict[str, tuple[str, str, list[float], list[float], float, float, int,
 def make(kind: str, family: str) -> Any:
     """A generalised linear model, or the estimator that people know by name."""
     if kind == "glm":
-        return fpdfp.FederatedGLM(family, tol=1e-8)
+        return fpdfp.FederatedGLM(family, run=fpdfp.RunOptions(tol=1e-08))
     named = {"binomial": fpdfp.FederatedLogisticRegression, "gaussian": fpdfp.FederatedLinearRegression}
-    return named[family](alpha=0, tol=1e-8)
+    return named[family]("none", run=fpdfp.RunOptions(tol=1e-8))
 
 
 KINDS = [
@@ -112,7 +112,7 @@ def test_relative_survival_of_vantage6() -> None:
     frames = read("v6-glm-py", "survival-{}.csv", "abc")
     for frame in frames.values():
         frame["expected"] = frame["survival_sensor_column"].clip(lower=1e-12)
-    model = fpdfp.FederatedGLM("poisson", link="log(mu-1)", tol=1e-14)
+    model = fpdfp.FederatedGLM("poisson", link="log(mu-1)", run=fpdfp.RunOptions(tol=1e-14))
     formula = "I(status / expected) ~ C(sex, ref=0) + age + offset(-log(expected))"
     summary = model.fit(SitesCohort(frames), formula, weights="expected").summary()
     np.testing.assert_allclose(model.table().coefficients, [-1.29697, 0.0215628, 0.0102645], rtol=1e-3)

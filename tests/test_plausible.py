@@ -68,15 +68,15 @@ def cohort() -> tuple[LocalCohort, Any]:
     })  # fmt: skip
     found = LocalCohort(table, "site")
     seen: list[Any] = []
-    ask = found.ask
+    gather = found.gather
 
-    def keep(question: Any) -> Any:
-        answers = ask(question)
+    def keep(question: Any, names: Any, *, each: bool) -> Any:
+        answers = gather(question, names, each=each)
         seen.extend((question, answer) for answer in answers)
         return answers
 
-    found.ask = keep  # type: ignore[method-assign]
-    fpdfp.FederatedLogisticRegression(alpha=0.1).fit(found, "died ~ age + stage", weights="w")
+    found.gather = keep  # type: ignore[method-assign]
+    fpdfp.FederatedLogisticRegression(fpdfp.L1(0.1)).fit(found, "died ~ age + stage", weights="w")
     return found, seen
 
 

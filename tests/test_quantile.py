@@ -90,4 +90,4 @@ def test_a_width_that_nothing_finds_is_refused() -> None:
     with pytest.raises(ArgumentError, match="with a width in units of the outcome"):
         FederatedGLMCV("quantile").fit(X, y)
     with pytest.raises(ArgumentError, match="with a width in units of the outcome"):
-        FederatedGLM("quantile", penalty="mcp", alpha=0.1).fit(X, y)
+        FederatedGLM("quantile", penalty="mcp").fit(X, y)

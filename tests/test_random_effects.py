@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import minimize_scalar
 
+import fpdfp
 from fpdfp import FederatedGLM
 from fpdfp.errors import ArgumentError
 from tests.test_cohort import SitesCohort
@@ -26,7 +27,9 @@ def study(sites: int = 12, rows: Any = 15, spread: float = 0.7, seed: int = 3) -
 def test_a_balanced_layout_has_a_closed_form() -> None:
     _, eta, site, rng = study()
     y = eta + 0.5 * rng.standard_normal(len(site))
-    model = FederatedGLM(site_effects="random", tol=1e-12).fit(np.zeros((len(y), 1)), y, groups=site)
+    model = FederatedGLM(site_effects="random", run=fpdfp.RunOptions(tol=1e-12)).fit(
+        np.zeros((len(y), 1)), y, groups=site
+    )
     groups = y.reshape(12, 15)
     between, within = 15 * groups.mean(axis=1).var(ddof=1), groups.var(axis=1, ddof=1).mean()
     assert model.site_variance_ == pytest.approx((between - within) / 15, rel=1e-6)
@@ -70,7 +73,7 @@ def test_an_unbalanced_linear_mixed_model() -> None:
     A = np.column_stack([X, np.ones(len(y))])
     for weights in (np.ones(len(y)), w):
         variance, phi, beta, errors = restricted(A, y, weights, site, None)
-        model = FederatedGLM(site_effects="random", tol=1e-12)
+        model = FederatedGLM(site_effects="random", run=fpdfp.RunOptions(tol=1e-12))
         model.fit(X, y, groups=site, sample_weight=None if weights is not w else w)
         assert model.site_variance_ == pytest.approx(variance, rel=1e-5)
         np.testing.assert_allclose([*model.coef_, model.intercept_], beta, rtol=1e-5)
@@ -89,7 +92,7 @@ def test_statsmodels_agrees() -> None:
     X, eta, site, rng = study(rows=rng_sizes())
     y = eta + 0.6 * rng.standard_normal(len(site))
     known = mixed.MixedLM(y, np.column_stack([X, np.ones(len(y))]), groups=site).fit(reml=True, gtol=1e-10)
-    model = FederatedGLM(site_effects="random", tol=1e-12).fit(X, y, groups=site)
+    model = FederatedGLM(site_effects="random", run=fpdfp.RunOptions(tol=1e-12)).fit(X, y, groups=site)
     assert model.site_variance_ == pytest.approx(float(np.asarray(known.cov_re)[0, 0]), rel=1e-4)
     np.testing.assert_allclose([*model.coef_, model.intercept_], known.fe_params, rtol=1e-5)
 
@@ -110,7 +113,7 @@ def test_dense_penalised_quasi_likelihood(family: str) -> None:
         before, predictor = predictor, A @ beta + Z @ effects
         if abs(predictor - before).max() < 1e-9:
             break
-    model = FederatedGLM(family, site_effects="random", tol=1e-12).fit(X, y, groups=site)
+    model = FederatedGLM(family, site_effects="random", run=fpdfp.RunOptions(tol=1e-12)).fit(X, y, groups=site)
     assert model.site_variance_ == pytest.approx(variance, rel=1e-4)
     np.testing.assert_allclose([*model.coef_, model.intercept_], beta, rtol=1e-4)
     np.testing.assert_allclose([model.coefficients_[f"site[{i}]"] for i in range(12)], effects, atol=1e-4)
@@ -133,7 +136,7 @@ def test_at_sites_and_with_penalties() -> None:
     X, eta, site, rng = study()
     frame = pd.DataFrame(X, columns=["age", "dose"])
     frame["died"], frame["hospital"] = (rng.logistic(size=len(eta)) < eta) * 1, [f"h{i:02}" for i in site]
-    model = FederatedGLM("binomial", site_effects="random", tol=1e-10)
+    model = FederatedGLM("binomial", site_effects="random", run=fpdfp.RunOptions(tol=1e-10))
     here = model.fit(frame, "died ~ age + dose", groups="hospital")
     kept, variance = here.coef_.copy(), here.site_variance_
     tables = {str(name): part.drop(columns="hospital") for name, part in frame.groupby("hospital")}
@@ -142,14 +145,14 @@ def test_at_sites_and_with_penalties() -> None:
     assert there.site_variance_ == pytest.approx(variance, rel=1e-6)
     matrix = model.fit(X, frame.died, groups=frame.hospital)
     np.testing.assert_allclose(matrix.coef_, kept, rtol=1e-6)
-    sparse = model.set_params(penalty="l1", alpha=1.0).fit(X, frame.died, groups=frame.hospital)
+    sparse = model.set_params(penalty=fpdfp.L1(1.0)).fit(X, frame.died, groups=frame.hospital)
     np.testing.assert_array_equal(sparse.coef_, 0.0)
-    alone = FederatedGLM("binomial", site_effects="random", tol=1e-10).fit(
+    alone = FederatedGLM("binomial", site_effects="random", run=fpdfp.RunOptions(tol=1e-10)).fit(
         np.zeros((len(X), 1)), frame.died, groups=site
     )
     assert sparse.site_variance_ == pytest.approx(alone.site_variance_, rel=1e-4)
     with pytest.raises(ArgumentError, match="site_effects must not be random with the penalty mcp"):
-        FederatedGLM(penalty="mcp", alpha=0.1, site_effects="random").fit(X, eta, groups=site)
+        FederatedGLM(penalty=fpdfp.MCP(0.1), site_effects="random").fit(X, eta, groups=site)
     with pytest.raises(ArgumentError, match="site_effects must not be random for one site"):
         FederatedGLM(site_effects="random").fit(X, eta)
 

@@ -31,8 +31,10 @@ TABLE = pd.DataFrame(X, columns=list("abc")).assign(
 def test_rows_of_weight_zero_are_not_there(family: str, link: Any, y: Any) -> None:
     """As in R, also for degrees of freedom and the dispersion."""
     some = np.arange(ROWS) >= 10
-    with_all = FederatedGLM(family, link, tol=1e-12).fit(X, y, groups=SITE, sample_weight=some.astype(float))
-    without = FederatedGLM(family, link, tol=1e-12).fit(X[some], y[some], groups=SITE[some])
+    with_all = FederatedGLM(family, link, run=fpdfp.RunOptions(tol=1e-12)).fit(
+        X, y, groups=SITE, sample_weight=some.astype(float)
+    )
+    without = FederatedGLM(family, link, run=fpdfp.RunOptions(tol=1e-12)).fit(X[some], y[some], groups=SITE[some])
     for errors in ("model", "HC0", "HC1"):
         found, known = (model.table(errors=errors) for model in (with_all, without))  # type: ignore[arg-type]
         np.testing.assert_allclose(found.standard_errors, known.standard_errors, rtol=1e-12)
@@ -45,8 +47,8 @@ def test_rows_of_weight_zero_are_not_there(family: str, link: Any, y: Any) -> No
 def test_classes_of_weight_zero_rows() -> None:
     some, y = np.arange(ROWS) >= 10, np.digitize(REAL, [-0.5, 0.5])
     for kind in (fpdfp.FederatedMultinomialRegression, fpdfp.FederatedOrdinalRegression):
-        with_all = kind(tol=1e-12).fit(X, y, groups=SITE, sample_weight=some.astype(float))
-        without = kind(tol=1e-12).fit(X[some], y[some], groups=SITE[some])
+        with_all = kind(run=fpdfp.RunOptions(tol=1e-12)).fit(X, y, groups=SITE, sample_weight=some.astype(float))
+        without = kind(run=fpdfp.RunOptions(tol=1e-12)).fit(X[some], y[some], groups=SITE[some])
         assert with_all.summary().df_residual == without.summary().df_residual
         np.testing.assert_allclose(with_all.table().standard_errors, without.table().standard_errors, rtol=1e-10)
 
@@ -67,7 +69,7 @@ def test_outcomes_that_are_all_the_same() -> None:
 @pytest.mark.parametrize("ties", ["efron", "breslow"])
 def test_all_at_one_time(ties: Any) -> None:
     y = np.column_stack([np.ones(ROWS), BINARY])
-    model = FederatedCoxRegression(ties=ties, tol=1e-12, baseline=False).fit(X, y, groups=SITE)
+    model = FederatedCoxRegression(ties=ties, baseline=False, run=fpdfp.RunOptions(tol=1e-12)).fit(X, y, groups=SITE)
     _, gradient, hessian = textbook(X, model.coef_, y[:, 0], BINARY > 0, strata=SITE, ties=ties)
     assert np.abs(np.linalg.solve(hessian, gradient)).max() < 1e-9
     np.testing.assert_allclose(model.table().covariance, np.linalg.inv(hessian), rtol=1e-9)
@@ -76,7 +78,9 @@ def test_all_at_one_time(ties: Any) -> None:
 @pytest.mark.parametrize(("family", "y"), [("gaussian", REAL), ("binomial", BINARY), ("poisson", COUNTS)])
 def test_huge_scales(family: str, y: Any) -> None:
     scale, shift = np.array([1e6, 1.0, 1e-6]), np.array([1e6, 0.0, 1e-6])
-    plain, scaled = (FederatedGLM(family, tol=1e-12).fit(Z, y, groups=SITE) for Z in (X, X * scale + shift))
+    plain, scaled = (
+        FederatedGLM(family, run=fpdfp.RunOptions(tol=1e-12)).fit(Z, y, groups=SITE) for Z in (X, X * scale + shift)
+    )
     np.testing.assert_allclose(scaled.coef_ * scale, plain.coef_, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(scaled.table().standard_errors[1:] * scale, plain.table().standard_errors[1:], rtol=1e-6)
 

@@ -662,7 +662,7 @@ def test_the_page_has_how_good_the_model_is(recorded: Path, tmp_path: Path) -> N
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     y, site = (X[:, 0] + rng.logistic(size=200) > 0).astype(int), np.array([EVIL, "north"])[np.arange(200) % 2]
-    evaluation = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site).evaluate(X, y, groups=site)
+    evaluation = fpdfp.FederatedLogisticRegression("none").fit(X, y, groups=site).evaluate(X, y, groups=site)
     path = evaluation.save(folder)
     (found,) = data_of(fpdfp.report.write(folder, tmp_path / "report.html"))["runs"]
     said = found["evaluation"]

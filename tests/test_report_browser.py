@@ -554,7 +554,7 @@ def test_the_page_shows_how_good_a_model_is(visit: Open, model_runs: Path, tmp_p
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
     y, site = (X[:, 0] + rng.logistic(size=300) > 0).astype(int), np.array([EVIL, "north", "south"])[np.arange(300) % 3]
-    evaluation = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site).evaluate(X, y, groups=site)
+    evaluation = fpdfp.FederatedLogisticRegression("none").fit(X, y, groups=site).evaluate(X, y, groups=site)
     evaluation.save(folder)
     page = visit(fpdfp.report.write(folder, tmp_path / "report.html"))
     section = page.locator("#evaluation")
@@ -576,8 +576,10 @@ def sections_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     X = pd.DataFrame(rng.normal(size=(400, 3)), columns=["age", EVIL, "dose"])
     y = (X["age"] + rng.logistic(size=400) > 0).astype(int)
     site = np.array(["east", EVIL])[np.arange(400) % 2]
-    plain: Any = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X, y, groups=site)
-    chosen: Any = fpdfp.FederatedLogisticRegressionCV("elasticnet", alphas=15, cv=3, l1_ratio=[0.5, 1.0])
+    plain: Any = fpdfp.FederatedLogisticRegression("none").fit(X, y, groups=site)
+    chosen: Any = fpdfp.FederatedLogisticRegressionCV(
+        fpdfp.ElasticNet(l1_ratio=[0.5, 1.0]), cv=fpdfp.CrossValidation(3, alphas=15)
+    )
     for name, model in ("plain", plain), ("chosen", chosen.fit(X, y, groups=site)):
         run = model.write_run(folder / name)
         model.evaluate(X, y, groups=site).save(run)

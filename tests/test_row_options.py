@@ -29,7 +29,9 @@ def test_weights_are_copies(kind: str) -> None:
     X, y, site = data(kind)
     w = weights_of(len(y))
     estimator = FederatedLinearRegression if kind == "regression" else FederatedLogisticRegression
-    options: dict[str, Any] = {"penalty": "l1", "alpha": 0.02, "l2": 0.05, "tol": 1e-10}
+    options: dict[str, Any] = {
+        "penalty": fpdfp.ElasticNet(0.07, l1_ratio=2 / 7), "run": fpdfp.RunOptions(tol=1e-10)
+    }  # fmt: skip
     weighted = estimator(**options).fit(X, y, groups=site, sample_weight=w)
     copies = estimator(**options).fit(X.repeat(w, axis=0), y.repeat(w), groups=site.repeat(w))
     np.testing.assert_allclose(weighted.coef_, copies.coef_, atol=3e-5)
@@ -63,33 +65,41 @@ def test_scikit_learn_agrees_on_weights_and_classes() -> None:
     X, y, site = data("two classes")
     w = weights_of(len(y)) + 0.5
     n = float(w.sum())
-    ours = FederatedLogisticRegression("ridge", alpha=0.1, tol=1e-12).fit(X, y, groups=site, sample_weight=w)
+    ours = FederatedLogisticRegression(fpdfp.Ridge(0.1), run=fpdfp.RunOptions(tol=1e-12)).fit(
+        X, y, groups=site, sample_weight=w
+    )
     theirs = LogisticRegression(C=1 / (0.1 * n), tol=1e-12, max_iter=10_000).fit(X, y, sample_weight=w)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
     for given in ("balanced", {"yes": 3.0}):
-        model = FederatedLogisticRegression("ridge", alpha=0.1, class_weight=given, tol=1e-12).fit(X, y, groups=site)
+        model = FederatedLogisticRegression(fpdfp.Ridge(0.1), class_weight=given, run=fpdfp.RunOptions(tol=1e-12)).fit(
+            X, y, groups=site
+        )
         theirs = LogisticRegression(C=1 / (0.1 * len(y)), class_weight=given, tol=1e-12, max_iter=10_000).fit(X, y)
         np.testing.assert_allclose(model.coef_, theirs.coef_, atol=1e-5)
         np.testing.assert_allclose(model.intercept_, theirs.intercept_, atol=1e-5)
     X, y, site = data("three classes")
-    model = FederatedLogisticRegression("ridge", alpha=0.1, class_weight="balanced", tol=1e-12).fit(X, y, groups=site)
+    model = FederatedLogisticRegression(fpdfp.Ridge(0.1), class_weight="balanced", run=fpdfp.RunOptions(tol=1e-12)).fit(
+        X, y, groups=site
+    )
     theirs = LogisticRegression(C=1 / (0.1 * len(y)), class_weight="balanced", tol=1e-12, max_iter=10_000).fit(X, y)
     np.testing.assert_allclose(model.coef_, theirs.coef_, atol=1e-5)
     X, y, site = data("regression")
-    line = FederatedLinearRegression("ridge", alpha=0.1, tol=1e-12).fit(X, y, groups=site, sample_weight=w)
+    line = FederatedLinearRegression(fpdfp.Ridge(0.1), run=fpdfp.RunOptions(tol=1e-12)).fit(
+        X, y, groups=site, sample_weight=w
+    )
     np.testing.assert_allclose(line.coef_, Ridge(alpha=0.1 * n, tol=1e-12).fit(X, y, sample_weight=w).coef_, atol=1e-6)
 
 
 def test_offsets() -> None:
     X, y, site = data("regression")
     lean = 0.3 * X[:, 0] - 1.0
-    options: dict[str, Any] = {"alpha": 0.02, "tol": 1e-12}
+    options: dict[str, Any] = {"penalty": fpdfp.L1(0.02), "run": fpdfp.RunOptions(tol=1e-12)}
     moved = FederatedLinearRegression(**options).fit(X, y - lean, groups=site)
     model = FederatedLinearRegression(**options).fit(X, y, groups=site, offset=lean)
     np.testing.assert_allclose(model.coef_, moved.coef_, atol=1e-5)
     np.testing.assert_allclose(model.predict(X, offset=lean), moved.predict(X) + lean, atol=1e-4)
     X, y, site = data("two classes")
-    known = FederatedGLM("binomial", penalty="l1", **options).fit(X, y == "yes", groups=site, offset=lean)
+    known = FederatedGLM("binomial", **options).fit(X, y == "yes", groups=site, offset=lean)
     found = FederatedLogisticRegression(**options).fit(X, y, groups=site, offset=lean)
     np.testing.assert_allclose(found.coef_[0], known.coef_, atol=1e-6)
     np.testing.assert_allclose(found.predict_proba(X, offset=lean)[:, 1], known.predict(X, offset=lean), atol=1e-6)
@@ -108,7 +118,7 @@ def table() -> Any:
 def test_columns_of_a_table(kind: Any) -> None:
     frame = table()
     outcome, options = ("died", {"class_weight": "balanced"}) if kind is FederatedLogisticRegression else ("dose", {})
-    model = kind("l1", alpha=0.01, standardize=True, tol=1e-10, **options)
+    model = kind(fpdfp.L1(0.01), standardize=True, run=fpdfp.RunOptions(tol=1e-10), **options)
     here = model.fit(frame, f"{outcome} ~ age + pressure + offset(lean)", groups="hospital", weights="weight")
     coefficients, predicted = here.coef_.copy(), here.predict(frame)
     there = model.fit(SitesCohort(split(frame)), f"{outcome} ~ age + pressure + offset(lean)", weights="weight")
@@ -167,14 +177,14 @@ def test_a_site_refuses_weights_of_classes_that_are_none() -> None:
 
 
 @conventions(  # type: ignore[untyped-decorator]
-    FederatedGLM(penalty="ridge", alpha=0.1),
-    FederatedLinearRegression("ridge", alpha=0.1, method=fpdfp.ProximalNewton()),
-    FederatedLogisticRegression("ridge", alpha=1.0),
+    FederatedGLM(penalty=fpdfp.Ridge(0.1)),
+    FederatedLinearRegression(fpdfp.Ridge(0.1), method=fpdfp.ProximalNewton()),
+    FederatedLogisticRegression(fpdfp.Ridge(1.0)),
     having="weight",
 )
 def test_conventions_with_weights(estimator: Any, check: Any) -> None:
     if "equivalence" in check.func.__name__:
-        estimator.set_params(tol=1e-15)
+        estimator.set_params(run=fpdfp.RunOptions(tol=1e-15))
     with warnings.catch_warnings():
         # To 1e-7 in every probability: as far as rounding lets it come.
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -329,7 +329,8 @@ def test_a_checkpoint_is_of_one_sampling(tmp_path: Any) -> None:
 def test_estimators_take_it() -> None:
     X, y, owner = helpers.classification(clients=6)
     model = fpdfp.models.FederatedLogisticRegression(
-        l2=0.05, clients_per_round=3, sampling="importance", rounds=400, tol=1e-5
+        fpdfp.ElasticNet(0.051, l1_ratio=1 / 51),
+        run=fpdfp.RunOptions(rounds=400, tol=1e-05, clients_per_round=3, sampling="importance"),
     )
     model.fit(X, y, groups=owner)
     assert model.result_.status == "converged"

@@ -23,16 +23,16 @@ TABLE = patients().assign(
 FORMULA = "age + C(stage, ref='II') + scale(pressure) + smoker"
 MODELS: dict[str, Any] = {
     "cox": (fpdfp.FederatedCoxRegression(), "Surv(age, died) ~ dose + smoker + strata(stage)"),
-    "logistic": (fpdfp.FederatedLogisticRegression(alpha=0), f"died ~ {FORMULA}"),
-    "lasso": (fpdfp.FederatedLogisticRegression(alpha=0.01, standardize=True), f"died ~ {FORMULA}"),
-    "softmax": (fpdfp.FederatedLogisticRegression(alpha=0.01, prefer="bits"), "grade ~ age"),
+    "logistic": (fpdfp.FederatedLogisticRegression("none"), f"died ~ {FORMULA}"),
+    "lasso": (fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01), standardize=True), f"died ~ {FORMULA}"),
+    "softmax": (fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01), run=fpdfp.RunOptions(prefer="bits")), "grade ~ age"),
     "linear": (
-        fpdfp.FederatedLinearRegression(alpha=0.01),
+        fpdfp.FederatedLinearRegression(fpdfp.L1(0.01)),
         "log(dose + 9) ~ bs(age, knots=[50], lower_bound=20, upper_bound=99)",
     ),
-    "graph": (fpdfp.FederatedLinearRegression("graph", alpha=0.01, standardize=True), f"dose ~ {FORMULA}"),
+    "graph": (fpdfp.FederatedLinearRegression(fpdfp.Graph(0.01), standardize=True), f"dose ~ {FORMULA}"),
     "poisson": (fpdfp.FederatedGLM("poisson", site_effects="fixed"), "visits ~ age + offset(log(pressure))"),
-    "gamma": (fpdfp.FederatedGammaRegressor(link="log"), "I(dose + 9) ~ age"),
+    "gamma": (fpdfp.FederatedGLM("gamma", "log"), "I(dose + 9) ~ age"),
     "tweedie": (fpdfp.FederatedGLM(fpdfp.families.Tweedie(power=1.3)), "visits ~ age"),
     "negative binomial": (fpdfp.FederatedGLM("negative binomial"), "visits ~ age + smoker"),
     "multinomial": (fpdfp.FederatedMultinomialRegression("b"), f"grade ~ {FORMULA}"),
@@ -91,7 +91,7 @@ def test_models_of_matrices(tmp_path: Path) -> None:
         (fpdfp.FederatedGLM("poisson"), y * 1.0),
         (fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"]), np.array(["a", "b", "c"])[y]),
         (fpdfp.FederatedMultinomialRegression(), y),
-        (fpdfp.FederatedLogisticRegression(graph=[(0, 1)], penalty="graph"), y > 0),
+        (fpdfp.FederatedLogisticRegression(fpdfp.Graph(graph=[(0, 1)])), y > 0),
     ):
         model = kind.fit(X, target, groups=np.arange(90) % 3)
         model.save(tmp_path / "model.json")
@@ -104,12 +104,12 @@ def test_models_of_matrices(tmp_path: Path) -> None:
 
 
 def test_objects_have_their_defaults(tmp_path: Path) -> None:
-    model = fpdfp.FederatedLinearRegression(method=fpdfp.ProximalNewton(), alpha=0.1)
+    model = fpdfp.FederatedLinearRegression(fpdfp.L1(0.1), method=fpdfp.ProximalNewton())
     model.fit(np.arange(8.0)[:, None], np.arange(8.0) % 3)
     model.save(tmp_path / "model.json")
     assert json.loads((tmp_path / "model.json").read_text())["objects"] == ["method"]
     again = fpdfp.load_model(tmp_path / "model.json")
-    assert (again.method, again.alpha) == (None, 0.1)
+    assert (again.method, again.penalty.weight) == (None, 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,10 @@ def test_what_is_no_model(document: Any, tmp_path: Path) -> None:
     refuse(document | {"estimator": "load_model"}, path, "estimator must be one of")
     refuse(document | {"estimator": "FederatedGLM"}, path, "no parameter 'order'")
     refuse(document | {"parameters": {"link": "__import__"}}, path, "link must be")
-    refuse(document | {"parameters": {"alpha": -1}}, path, "alpha must be")
+    penalty = {"class": "L1", "fields": {"weight": -1}}
+    refuse(document | {"parameters": {"penalty": penalty}}, path, "weight must be")
+    refuse(document | {"parameters": {"penalty": penalty | {"class": "Logistic"}}}, path, "must be a class that")
+    refuse(document | {"parameters": {"penalty": penalty | {"fields": {"x": 1}}}}, path, "has no field 'x'")
     fitted = document["fitted"]
     changes: dict[str, tuple[Any, str]] = {
         "coef_": ([1.0], "coef_ must have 3 columns"),

@@ -40,7 +40,9 @@ def fitted() -> Any:
 
 @pytest.fixture(scope="module")
 def chosen() -> Any:
-    estimator = fpdfp.FederatedLogisticRegressionCV("elasticnet", alphas=12, cv=3, l1_ratio=[0.5, 1.0], rule="1se")
+    estimator = fpdfp.FederatedLogisticRegressionCV(
+        fpdfp.ElasticNet(l1_ratio=[0.5, 1.0]), cv=fpdfp.CrossValidation(3, alphas=12, rule="1se")
+    )
     return estimator.fit(draw(), "died ~ age + dose + stage", groups="site")
 
 
@@ -82,7 +84,9 @@ def test_penalised_fits_have_the_sentence_and_no_errors(chosen: Any, tmp_path: P
     assert found["heterogeneity"] is None
     said = found["summary"]
     assert said["refused"]
-    assert dict(said["facts"])["penalty"] == f"elasticnet, alpha={chosen.alpha_:g}, l1_ratio={chosen.l1_ratio_:g}"
+    assert (
+        dict(said["facts"])["penalty"] == f"elasticnet, weight={chosen.alpha_:g}, l1_ratio={chosen.penalty_.l1_ratio:g}"
+    )
     assert said["notes"] == [inference.PENALISED]
     assert [column["name"] for column in said["columns"]] == ["coefficient"]
     assert dict(zip(said["names"], said["columns"][0]["values"], strict=True)) == chosen.coefficients_
@@ -100,7 +104,7 @@ def test_paths_and_curves_of_a_cross_validation(chosen: Any, tmp_path: Path) -> 
     assert (curves["folds"], curves["rule"], curves["greater_is_better"]) == (3, "1se", False)
     assert [curve["name"] for curve in curves["curves"]] == ["l1_ratio=0.5", "l1_ratio=1"]
     (best,) = [curve for curve in curves["curves"] if curve["chosen"]]
-    assert best["name"] == f"l1_ratio={chosen.l1_ratio_:g}"
+    assert best["name"] == f"l1_ratio={chosen.penalty_.l1_ratio:g}"
     assert (best["alpha_min"], best["alpha_1se"]) == (chosen.alpha_min_, chosen.alpha_1se_)
     np.testing.assert_allclose(best["mean"], chosen.mean_score_, rtol=1e-5)
     np.testing.assert_allclose(best["error"], chosen.score_error_, rtol=1e-5)
@@ -110,7 +114,7 @@ def test_curves_are_tables_and_pictures(chosen: Any) -> None:
     frame = chosen.curves_.to_frame()
     assert list(frame.columns) == ["l1_ratio", "alpha", "mean", "error"]
     assert len(frame) == 24
-    best = frame[frame.l1_ratio == chosen.l1_ratio_]
+    best = frame[frame.l1_ratio == chosen.penalty_.l1_ratio]
     np.testing.assert_array_equal(best["mean"], chosen.mean_score_)
     ax = chosen.curves_.plot()
     marked = sorted(line.get_xdata()[0] for line in ax.get_lines() if line.get_linestyle() in ("--", ":"))
@@ -155,7 +159,7 @@ def test_classes_have_a_column_each(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(200, 2))
     y = np.array(["a", "b", "c"])[rng.integers(0, 3, 200)]
-    model = fpdfp.FederatedLogisticRegression(alpha=0.01).fit(X, y, groups=np.arange(200) % 2)
+    model = fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01)).fit(X, y, groups=np.arange(200) % 2)
     found = describe(model.write_run(tmp_path / "run"))
     assert [column["name"] for column in found["summary"]["columns"]] == ["a", "b", "c"]
     assert found["summary"]["names"] == ["Intercept", "x0", "x1"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn.base
 from scipy.sparse import csr_array
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
@@ -183,14 +184,15 @@ def test_a_path_starts_at_the_smallest_weight_that_gives_zero() -> None:
 
 
 def test_the_path_of_an_estimator_is_that_of_its_fits() -> None:
-    model = fpdfp.FederatedLogisticRegression(
-        "graph", graph=np.eye(COLUMNS, k=1) + np.eye(COLUMNS, k=-1), standardize=True
-    )
+    shape = fpdfp.Graph(graph=np.eye(COLUMNS, k=1) + np.eye(COLUMNS, k=-1))
+    model = fpdfp.FederatedLogisticRegression(shape, standardize=True)
     found = model.path(X, BINARY, SITE, alphas=[0.1, 0.01, 0.03], tol=1e-9)
     np.testing.assert_array_equal(found.alphas, [0.1, 0.03, 0.01])
     assert not hasattr(model, "coef_")
     for alpha, coef, intercept in zip(found.alphas, found.coef, found.intercept, strict=True):
-        single = fpdfp.FederatedLogisticRegression(**model.get_params() | {"alpha": alpha, "tol": 1e-11})
+        single = sklearn.base.clone(model).set_params(
+            penalty=shape.with_options(alpha), run=fpdfp.RunOptions(tol=1e-11)
+        )
         single.fit(X, BINARY, SITE)
         np.testing.assert_allclose(coef, single.coef_[0], atol=1e-4)
         np.testing.assert_allclose(intercept, single.intercept_[0], atol=1e-4)
@@ -203,13 +205,15 @@ def test_the_path_of_an_estimator_is_that_of_its_fits() -> None:
 def test_scores_are_those_of_the_rows_left_out(scoring: str, cv: str) -> None:
     labels = FOLD if cv == "rows" else SITE
     model = fpdfp.FederatedLogisticRegressionCV(
-        alphas=[0.1, 0.01], cv=FOLD if cv == "rows" else "sites", scoring=scoring, cv_tol=1e-9
-    ).fit(X, BINARY, SITE)  # fmt: skip
+        cv=fpdfp.CrossValidation(FOLD if cv == "rows" else "sites", alphas=[0.1, 0.01], scoring=scoring, tol=1e-09)
+    ).fit(X, BINARY, SITE)
     assert model.scores_.shape == (2, len(np.unique(labels)))
     for fold in np.unique(labels):
         train, test = labels != fold, labels == fold
         for k, alpha in enumerate(model.alphas_):
-            single = fpdfp.FederatedLogisticRegression(alpha=alpha, tol=1e-11).fit(X[train], BINARY[train])
+            single = fpdfp.FederatedLogisticRegression(fpdfp.L1(alpha), run=fpdfp.RunOptions(tol=1e-11)).fit(
+                X[train], BINARY[train]
+            )
             p = single.predict_proba(X[test])[:, 1]
             exact = {
                 "deviance": -2 * np.mean(np.log(np.where(BINARY[test] > 0, p, 1 - p))),
@@ -225,12 +229,13 @@ def test_scores_are_those_of_the_rows_left_out(scoring: str, cv: str) -> None:
 def test_the_chosen_model_is_the_fit_with_its_weight() -> None:
     for kind, y, options in (
         (fpdfp.FederatedGLMCV, COUNTS, {"family": "poisson"}), (fpdfp.FederatedLinearRegressionCV, NUMBERS, {}),
-        (fpdfp.FederatedCoxRegressionCV, TIMES, {"rule": "1se"}),
+        (fpdfp.FederatedCoxRegressionCV, TIMES, {"ties": "breslow"}),
     ):  # fmt: skip
-        model = kind(alphas=8, cv=3, **options).fit(X, y, SITE)
+        rule = "1se" if kind is fpdfp.FederatedCoxRegressionCV else "min"
+        model = kind(cv=fpdfp.CrossValidation(3, alphas=8, rule=rule), **options).fit(X, y, SITE)
         plain = kind.__mro__[3]
         given = {name: value for name, value in model.get_params().items() if name in plain().get_params()}
-        single = plain(**given | {"alpha": model.alpha_, "tol": 1e-10}).fit(X, y, SITE)
+        single = plain(**given | {"penalty": model.penalty_, "run": fpdfp.RunOptions(tol=1e-10)}).fit(X, y, SITE)
         np.testing.assert_allclose(model.coef_, single.coef_, atol=1e-3)
         assert model.alpha_1se_ >= model.alpha_min_
         assert model.path_.coef.shape == (8, COLUMNS)
@@ -239,12 +244,15 @@ def test_the_chosen_model_is_the_fit_with_its_weight() -> None:
 
 
 def test_the_mixing_of_a_penalty_is_chosen_too() -> None:
-    model = fpdfp.FederatedLinearRegressionCV("elasticnet", alphas=5, cv=3, l1_ratio=[0.2, 0.9]).fit(X, NUMBERS, SITE)
+    model = fpdfp.FederatedLinearRegressionCV(
+        fpdfp.ElasticNet(l1_ratio=[0.2, 0.9]), cv=fpdfp.CrossValidation(3, alphas=5)
+    ).fit(X, NUMBERS, SITE)
     assert model.scores_.shape == (2, 5, 3)
-    assert model.l1_ratio_ in (0.2, 0.9)
+    chosen: Any = model.penalty_
+    assert chosen.l1_ratio in (0.2, 0.9)
     assert model.alphas_[0, 0] == pytest.approx(model.alphas_[1, 0] * 0.9 / 0.2)
     best = model.scores_.mean(axis=2).min(axis=1).argmin()
-    assert model.l1_ratio_ == (0.2, 0.9)[best]
+    assert chosen.l1_ratio == (0.2, 0.9)[best]
 
 
 def test_curves_as_in_glmnet() -> None:
@@ -258,7 +266,7 @@ def test_curves_as_in_glmnet() -> None:
 
 def test_stability_and_the_bootstrap_of_sites() -> None:
     site = np.arange(ROWS) % 6
-    model = fpdfp.FederatedLinearRegression(alpha=0.05)
+    model = fpdfp.FederatedLinearRegression(fpdfp.L1(0.05))
     stable = model.stability(X, NUMBERS, site, alphas=5, pairs=5)
     assert stable.converged
     assert stable.frequencies.shape == (5, COLUMNS)
@@ -271,7 +279,9 @@ def test_stability_and_the_bootstrap_of_sites() -> None:
     counts = np.random.default_rng(0).multinomial(6, np.full(6, 1 / 6), size=12)
     for k in (0, 7):
         rows = np.concatenate([np.tile(np.flatnonzero(site == i), counts[k, i]) for i in range(6)])
-        single = fpdfp.FederatedLinearRegression(alpha=0.05, tol=1e-12).fit(X[rows], NUMBERS[rows])
+        single = fpdfp.FederatedLinearRegression(fpdfp.L1(0.05), run=fpdfp.RunOptions(tol=1e-12)).fit(
+            X[rows], NUMBERS[rows]
+        )
         np.testing.assert_allclose(drawn.draws[k], single.coef_, atol=1e-4)
     assert drawn.intervals.shape == (COLUMNS, 2)
     assert list(drawn.to_frame().index) == [f"x{j}" for j in range(COLUMNS)]
@@ -298,14 +308,16 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="ratio must be between"):
         fpdfp.path(problem, ratio=1.0)
     for wrong, words in (
-        ({"penalty": "none"}, "penalty must be a convex one"), ({"cv": 1}, "cv"), ({"cv": "rows"}, "cv must be"),
-        ({"cv": np.zeros(ROWS)}, "at least two different folds"), ({"scoring": "mse"}, "must be one of deviance"),
-        ({"rule": "2se"}, "rule"), ({"alphas": [-1.0]}, "alphas"), ({"cv": np.zeros(3)}, "fold of each of the 240"),
+        (lambda: {"penalty": "none"}, "penalty must be a convex one"), (lambda: {"cv": 1}, "cv"),
+        (lambda: {"cv": "rows"}, "cv must be"), (lambda: {"cv": np.zeros(ROWS)}, "at least two different folds"),
+        (lambda: {"cv": fpdfp.CrossValidation(scoring="mse")}, "must be one of deviance"),
+        (lambda: {"cv": fpdfp.CrossValidation(rule="2se")}, "rule"),
+        (lambda: {"cv": fpdfp.CrossValidation(alphas=[-1.0])}, "alphas"),
+        (lambda: {"cv": np.zeros(3)}, "fold of each of the 240"),
+        (lambda: {"penalty": fpdfp.L1(0.1)}, "penalty must have no weight: it is chosen"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=words):
-            fpdfp.FederatedLogisticRegressionCV(**wrong).fit(X, BINARY, SITE)
-    with pytest.raises(TypeError, match="alpha"):
-        fpdfp.FederatedLogisticRegressionCV(alpha=1.0)
+            fpdfp.FederatedLogisticRegressionCV(**wrong()).fit(X, BINARY, SITE)
 
 
 def test_damaged_questions_are_refused() -> None:

@@ -41,8 +41,8 @@ def estimate(case: dict[str, Any], **options: Any) -> Any:
         "binomial": ("FederatedLogisticRegression", {}),
     }
     name, more = own.get(case["family"], ("FederatedGLM", {"family": case["family"]}))
-    mixed = {"penalty": "l1"} if case["mixing"] == 1.0 else {"penalty": "elasticnet", "l1_ratio": case["mixing"]}
-    return getattr(fpdfp, name + ("CV" if "cv" in options else ""))(**mixed, **more, **options)
+    penalty: Any = "l1" if case["mixing"] == 1.0 else fpdfp.ElasticNet(l1_ratio=case["mixing"])
+    return getattr(fpdfp, name + ("CV" if "cv" in options else ""))(penalty=penalty, **more, **options)
 
 
 ODD = [name for name in CASES if name.startswith("cox") and name.endswith("weights")]
@@ -55,7 +55,8 @@ def test_cv(name: str) -> None:
     case, r = CASES[name], CASES[name]["r"]
     X, y, sites, given = read(case)
     folds = np.arange(1, len(X) + 1) * 7 % 5
-    model = estimate(case, cv=folds, alphas=numbers(r["alphas"]), cv_tol=TOL).fit(X, y, sites, **given)
+    choice = fpdfp.CrossValidation(folds, alphas=numbers(r["alphas"]), tol=TOL)
+    model = estimate(case, cv=choice).fit(X, y, sites, **given)
     np.testing.assert_allclose(model.mean_score_, r["mean"], rtol=CURVE)
     np.testing.assert_allclose(model.score_error_, r["error"], rtol=50 * CURVE)
     assert model.alpha_min_ == pytest.approx(r["min"], rel=1e-12)
@@ -78,11 +79,11 @@ def test_path(name: str) -> None:
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial", "poisson", "cox, by site"])
 def test_default_tolerance_chooses_the_same(family: str) -> None:
-    """The default ``cv_tol`` moves scores by less than their differences here."""
+    """The default ``tol`` of a cross-validation moves scores by less than their differences here."""
     case, r = CASES[f"{family}, lasso"], CASES[f"{family}, lasso"]["r"]
     X, y, sites, given = read(case)
     folds = np.arange(1, len(X) + 1) * 7 % 5
-    model = estimate(case, cv=folds, alphas=numbers(r["alphas"])).fit(X, y, sites, **given)
+    model = estimate(case, cv=fpdfp.CrossValidation(folds, alphas=numbers(r["alphas"]))).fit(X, y, sites, **given)
     np.testing.assert_allclose(model.mean_score_, r["mean"], rtol=5e-3)
     places = [int(np.argmin(np.abs(np.array(r["alphas"]) - one))) for one in (model.alpha_min_, r["min"])]
     assert abs(places[0] - places[1]) <= 1

@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import fpdfp
 from fpdfp import losses, penalties
+from fpdfp.models.penalty import as_model_penalty
 from tests.r_cases import cases, frame, numbers
 
 RNG = np.random.default_rng(0)
@@ -124,15 +125,15 @@ CHOOSING = {
 @pytest.mark.parametrize("penalty", ["l1", "group", "fused"])
 def test_scores_are_those_of_fits_without_the_rows(kind: str, penalty: str) -> None:
     chooser, plain = CHOOSING[kind]
-    options: dict[str, Any] = {"penalty": penalty, "standardize": False}
-    if penalty == "group":
-        options["feature_groups"] = [0, 0, 1, 2]
+    shape = fpdfp.Group(groups=[0, 0, 1, 2]) if penalty == "group" else as_model_penalty(penalty)
     names = np.array(["low", "mid", "top"])[CLASS]
-    model = chooser(alphas=[0.05, 0.01], cv=FOLD, cv_tol=1e-10, **options).fit(X, names, SITE)
+    model = chooser(penalty=shape, cv=fpdfp.CrossValidation(FOLD, alphas=[0.05, 0.01], tol=1e-10)).fit(X, names, SITE)
     for fold in range(3):
         train, test = fold != FOLD, fold == FOLD
         for k, alpha in enumerate(model.alphas_):
-            single = plain(alpha=alpha, **options | {"tol": 1e-9}).fit(X[train], names[train])
+            single = plain(penalty=shape.with_options(alpha), run=fpdfp.RunOptions(tol=1e-9)).fit(
+                X[train], names[train]
+            )
             chances = single.predict_proba(X[test])[np.arange(len(X[test])), CLASS[test]]
             assert model.scores_[k, fold] == pytest.approx(-2 * np.log(chances).mean(), rel=2e-4)
     place = list(model.alphas_).index(model.alpha_)
@@ -147,11 +148,11 @@ def test_scores_are_those_of_fits_without_the_rows(kind: str, penalty: str) -> N
 @pytest.mark.parametrize("scoring", ["brier", "accuracy", "auc"])
 def test_other_scores(kind: str, scoring: str) -> None:
     chooser, plain = CHOOSING[kind]
-    options: dict[str, Any] = {"penalty": "l1"}
-    model = chooser(alphas=[0.02], cv=FOLD, cv_tol=1e-10, scoring=scoring, **options).fit(X, CLASS, SITE)
+    choice = fpdfp.CrossValidation(FOLD, alphas=[0.02], tol=1e-10, scoring=scoring)
+    model = chooser(penalty="l1", cv=choice).fit(X, CLASS, SITE)
     for fold in range(3):
         train, test = fold != FOLD, fold == FOLD
-        single = plain(alpha=0.02, tol=1e-11, **options).fit(X[train], CLASS[train])
+        single = plain(penalty=fpdfp.L1(0.02), run=fpdfp.RunOptions(tol=1e-11)).fit(X[train], CLASS[train])
         p, y = single.predict_proba(X[test]), CLASS[test]
         exact = {
             "brier": ((p - np.eye(3)[y]) ** 2).sum(axis=1).mean(),
@@ -168,7 +169,8 @@ def test_the_path_begins_where_coefficients_appear(kind: str) -> None:
     path = plain(penalty="l1", standardize=True).path(X, CLASS, SITE, alphas=6, tol=1e-8)
     assert path.status == ("converged",) * 6
     for factor, trivial in ((1.001, True), (0.99, False)):
-        single = plain(penalty="l1", standardize=True, alpha=factor * path.alphas[0], tol=1e-10).fit(X, CLASS, SITE)
+        weighted = fpdfp.L1(factor * path.alphas[0])
+        single = plain(penalty=weighted, standardize=True, run=fpdfp.RunOptions(tol=1e-10)).fit(X, CLASS, SITE)
         assert (np.abs(single.coef_).max() < 1e-7) == trivial
     np.testing.assert_allclose(path.coef[0], 0.0, atol=1e-9)
     stable = plain(penalty="l1").stability(X, CLASS, SITE, alphas=3, pairs=4, ratio=0.3)
@@ -177,7 +179,7 @@ def test_the_path_begins_where_coefficients_appear(kind: str) -> None:
 
 
 def test_draws_of_sites_name_classes() -> None:
-    model = fpdfp.FederatedLogisticRegression(alpha=0.01)
+    model = fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01))
     drawn = model.bootstrap_sites(X, CLASS, np.arange(ROWS) % 6, draws=5)
     assert drawn.draws.shape == (5, 3 * COLUMNS)
     assert list(drawn.to_frame().index[[0, COLUMNS]]) == ["0: x0", "1: x0"]
@@ -194,9 +196,9 @@ def of_glmnet(name: str) -> tuple[Any, Any, Any, dict[str, Any], float]:
     case, table = CASES[name], frame(CASES[name]["data"])
     rows = table[[f"z{j}" for j in range(1, 9)]].to_numpy(float)
     y = np.minimum(table[case["outcome"]].to_numpy(int), case["most"])
-    options: dict[str, Any] = {"penalty": "group", "feature_groups": np.arange(8)}
+    options: dict[str, Any] = {"penalty": fpdfp.Group(groups=np.arange(8))}
     if not case.get("grouped"):
-        options = {"penalty": "elasticnet", "l1_ratio": case["mixing"]}
+        options = {"penalty": fpdfp.ElasticNet(l1_ratio=case["mixing"])}
     given = {"sample_weight": table[case["weights"]].to_numpy(float)} if case.get("weights") else {}
     return rows, y, table["site"].to_numpy(), {"fit": given, "model": options}, 3**-0.5 if case.get("grouped") else 1.0
 
@@ -206,8 +208,8 @@ def test_cross_validation_of_glmnet(name: str) -> None:
     r, (rows, y, sites, given, factor) = CASES[name]["r"], of_glmnet(name)
     folds = np.arange(1, len(rows) + 1) * 7 % 5
     model = fpdfp.FederatedLogisticRegressionCV(
-        alphas=factor * numbers(r["alphas"]), cv=folds, cv_tol=1e-9, **given["model"]
-    ).fit(rows, y, sites, **given["fit"])  # fmt: skip
+        cv=fpdfp.CrossValidation(folds, alphas=factor * numbers(r["alphas"]), tol=1e-09), **given["model"]
+    ).fit(rows, y, sites, **given["fit"])
     np.testing.assert_allclose(model.mean_score_, r["mean"], rtol=1e-4)
     np.testing.assert_allclose(model.score_error_, r["error"], rtol=2e-3)
     assert model.alpha_min_ == pytest.approx(factor * r["min"], rel=1e-12)

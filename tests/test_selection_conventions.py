@@ -11,7 +11,7 @@ from tests.helpers import conventions
 
 #: Some checks have twenty rows whose three classes are separated: with a thousandth of the largest weight one problem
 #: of twelve stalls there, with a warning.
-FEW: dict[str, Any] = {"alphas": 3, "cv": 3, "ratio": 0.1}
+FEW: dict[str, Any] = {"cv": fpdfp.CrossValidation(3, alphas=3, ratio=0.1)}
 #: Weights of rows and repeated rows give the same model up to the tolerance of a fit. The check asks for 1e-7, which a
 #: duality gap of 1e-6 does not promise; with Efron's ties they are not the same model. Fits by Newton steps pass.
 DIGITS = (
@@ -47,8 +47,8 @@ def test_conventions_with_weights(estimator: Any, check: Any) -> None:
 
 @pytest.mark.slow
 @conventions(  # type: ignore[untyped-decorator]
-    fpdfp.FederatedCoxRegressionCV(ties="breslow", tol=1e-12, **FEW),
-    fpdfp.FederatedLinearRegressionCV(method=fpdfp.ProximalNewton(), tol=1e-12, **FEW),
+    fpdfp.FederatedCoxRegressionCV(ties="breslow", **FEW, run=fpdfp.RunOptions(tol=1e-12)),
+    fpdfp.FederatedLinearRegressionCV(method=fpdfp.ProximalNewton(), **FEW, run=fpdfp.RunOptions(tol=1e-12)),
     having="weight_equivalence",
 )
 def test_weights_with_more_digits(estimator: Any, check: Any) -> None:

@@ -116,7 +116,7 @@ def test_paths_go_on(what: str, tmp_path: Path, asked: list[Any], monkeypatch: p
         options: dict[str, Any] = {"path": {"alphas": 6}, "stability": {"alphas": 3, "pairs": 2}}.get(
             what, {"draws": 4}
         )
-        model = fpdfp.FederatedLogisticRegression(alpha=0.02)
+        model = fpdfp.FederatedLogisticRegression(fpdfp.L1(0.02))
         return getattr(model, what)(X, Y, site, checkpoint=checkpoint, **options)
 
     whole = find(None)
@@ -140,7 +140,9 @@ def test_paths_go_on(what: str, tmp_path: Path, asked: list[Any], monkeypatch: p
 
 def test_cross_validation_goes_on(tmp_path: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def fit(folder: Path | None, **more: Any) -> Any:
-        made = fpdfp.FederatedLogisticRegressionCV(alphas=6, cv=3, scoring="auc", cv_checkpoint=folder, **more)
+        made = fpdfp.FederatedLogisticRegressionCV(
+            cv=fpdfp.CrossValidation(3, alphas=6, scoring="auc", checkpoint=folder), **more
+        )
         return made.fit(X, Y, SITE)
 
     whole = fit(None)
@@ -158,13 +160,15 @@ def test_cross_validation_goes_on(tmp_path: Path, asked: list[Any], monkeypatch:
             np.testing.assert_array_equal(getattr(found, name), getattr(whole, name), err_msg=name)
         assert not {"checkpoint", "resume"} & set(vars(found))
     with pytest.raises(CheckpointError, match="different run"):
-        fit(tmp_path, l2=0.1)
+        fit(tmp_path, standardize=True)
 
 
 def test_folds_of_rows_must_be_the_same(tmp_path: Path) -> None:
-    fpdfp.FederatedLogisticRegressionCV(alphas=3, cv=SITE, cv_checkpoint=tmp_path).fit(X, Y)
+    fpdfp.FederatedLogisticRegressionCV(cv=fpdfp.CrossValidation(SITE, alphas=3, checkpoint=tmp_path)).fit(X, Y)
     with pytest.raises(CheckpointError, match="folds of rows was"):
-        fpdfp.FederatedLogisticRegressionCV(alphas=3, cv=SITE[::-1].copy(), cv_checkpoint=tmp_path).fit(X, Y)
+        fpdfp.FederatedLogisticRegressionCV(
+            cv=fpdfp.CrossValidation(SITE[::-1].copy(), alphas=3, checkpoint=tmp_path)
+        ).fit(X, Y)
 
 
 def test_data_are_recognised_where_losses_are_infinite(tmp_path: Path) -> None:
@@ -191,7 +195,7 @@ def test_sites_are_not_asked_nor_paid_twice(tmp_path: Path, monkeypatch: pytest.
     table["hospital"] = np.array(["north", "south"])[np.arange(1200) % 2]
 
     def fit(cohort: DeskCohort, folder: Path | None) -> Any:
-        model = fpdfp.FederatedLogisticRegressionCV(alphas=5, cv=3, cv_checkpoint=folder)
+        model = fpdfp.FederatedLogisticRegressionCV(cv=fpdfp.CrossValidation(3, alphas=5, checkpoint=folder))
         return model.fit(cohort, "died ~ a + b + c")
 
     whole_cohort, cohort = (DeskCohort(table, tmp_path / name) for name in ("one", "two"))

@@ -155,7 +155,9 @@ def test_few_rounds() -> None:
 def test_an_estimator() -> None:
     """A cross-validation with many features, an intercept, and areas under curves as scores."""
     X, y = draw(4)
-    model = fpdfp.FederatedLogisticRegressionCV("l1", alphas=3, ratio=0.5, cv=2, scoring="auc", cv_tol=1e-6)
+    model = fpdfp.FederatedLogisticRegressionCV(
+        "l1", cv=fpdfp.CrossValidation(2, alphas=3, ratio=0.5, scoring="auc", tol=1e-06)
+    )
     model.fit(X, (y > 0).astype(float), np.arange(ROWS) % SITES)
     np.testing.assert_allclose(model.path_.coef[list(model.alphas_).index(model.alpha_)], model.coef_[0], atol=5e-3)
     assert model.scores_.shape == (3, 2)

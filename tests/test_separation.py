@@ -29,11 +29,11 @@ def test_what_r_does_not_find(name: str, tol: float) -> None:
     case = R[f"separated, {name}"]
     assert case["r"]["largest"] > 15  # R returns a number, with or without a warning
     with pytest.raises(SeparationError, match="no maximum") as raised:
-        fpdfp.FederatedGLM(case["family"], tol=tol).fit(
+        fpdfp.FederatedGLM(case["family"], run=fpdfp.RunOptions(tol=tol)).fit(
             frame("separated"), case["formula"], groups="site", levels="any"
         )
     assert set(raised.value.columns) == COLUMNS[name]
-    model = fpdfp.FederatedGLM(case["family"], l2=0.01)
+    model = fpdfp.FederatedGLM(case["family"], penalty=fpdfp.Ridge(0.01))
     model.fit(frame("separated"), case["formula"], groups="site", levels="any")
     assert np.abs(model.coef_).max() < 20
 
@@ -61,7 +61,7 @@ def test_other_estimators() -> None:
     binary = np.where(level > 0, 1, rng.random(300) < 0.4).astype(int)
     for options in ({"inference": True}, {"inference": False, "method": fpdfp.ProximalNewton()}, {}):
         with pytest.raises(SeparationError) as raised:
-            fpdfp.FederatedLogisticRegression(alpha=0, **options).fit(Z, binary, groups=site)
+            fpdfp.FederatedLogisticRegression("none", **options).fit(Z, binary, groups=site)
         assert raised.value.columns == ["x2"]
     three = np.digitize(X[:, 0] + rng.logistic(size=300), [-1.0, 1.0])
     with pytest.raises(SeparationError) as raised:

@@ -48,7 +48,7 @@ def test_robust_errors(name: str) -> None:
     data, table = times(case), frame(case["data"])
     subjects = table.get("id")
     response = [data.time, data.event] if data.entry is None else [data.entry, data.time, data.event]
-    model = fpdfp.FederatedCoxRegression(ties=case["ties"], tol=1e-12, baseline=False)
+    model = fpdfp.FederatedCoxRegression(ties=case["ties"], baseline=False, run=fpdfp.RunOptions(tol=1e-12))
     model.fit(
         data.X, np.column_stack(response), groups=data.clients, strata=data.strata, sample_weight=data.weights,
         offset=data.offset, clusters=subjects,
@@ -155,7 +155,7 @@ def fit(case: dict[str, Any], **options: Any) -> fpdfp.FederatedCoxRegression:
     """Fit a case by its formula; sites are strata in any case."""
     formula = case["formula"].replace(" + strata(site)", "").replace("strata(site, ", "strata(")
     groups = "site" if "strata(site" in case["formula"] else None
-    model = fpdfp.FederatedCoxRegression(ties=case["ties"], **({"tol": 1e-12} | options))
+    model = fpdfp.FederatedCoxRegression(ties=case["ties"], **({"run": fpdfp.RunOptions(tol=1e-12)} | options))
     return model.fit(frame(case["data"]), formula, groups=groups, weights=case["weights"])
 
 
@@ -176,7 +176,7 @@ def test_cox_regression(name: str) -> None:
     assert sum(summary.rows) == r["rows"]
     assert model.concordance_ is not None
     assert model.concordance_.index == pytest.approx(r["concordance"], rel=1e-4)
-    assert fit(case, tol=1e-8, baseline=False).n_iter_ <= r["iterations"] + 1
+    assert fit(case, run=fpdfp.RunOptions(tol=1e-8), baseline=False).n_iter_ <= r["iterations"] + 1
 
 
 @pytest.mark.parametrize("ties", ["efron", "breslow"])
@@ -209,7 +209,7 @@ def test_hazards_in_discrete_time(link: str) -> None:
     periods = survival.split_periods(survival.Times.of(table["time"], table["status"]), 2.0 * np.arange(7))
     long = table.iloc[periods.row].assign(at=periods.period, event=periods.event).reset_index(drop=True)
     assert len(long) == r["rows"]
-    model = fpdfp.FederatedGLM("binomial", link=link, tol=1e-12)
+    model = fpdfp.FederatedGLM("binomial", link=link, run=fpdfp.RunOptions(tol=1e-12))
     model.fit(long, "event ~ 0 + C(at) + age + treated", groups="site", levels="any")
     np.testing.assert_allclose(model.table().coefficients, r["coefficients"], rtol=1e-6)
     np.testing.assert_allclose(model.table().standard_errors, r["errors"], rtol=1e-6)

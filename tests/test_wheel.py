@@ -77,7 +77,7 @@ def test_the_wheel_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> 
     called = run(folder / "python", "-m", "fpdfp", "--help", cwd=tmp_path).replace("python -m fpdfp", "fpdfp")
     assert called.split() == run(folder / "fpdfp", "--help", cwd=tmp_path).split()
     run(folder / "fpdfp", "demo", "--rounds", "20", "--output", tmp_path / "demo", cwd=tmp_path)
-    assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "demo" / "methods.png").read_bytes().startswith(b"\x89PNG")
     assert "<html" in (tmp_path / "demo" / "report.html").read_text()
 
 

@@ -80,15 +80,15 @@ def compile_models() -> None:
 
     X, y, owner = helpers.classification(clients=3)
     _, classes, _ = helpers.softmax(clients=3)
-    several: dict[str, Any] = {"alphas": 3, "cv": 3}
+    several: dict[str, Any] = {"cv": fpdfp.CrossValidation(3, alphas=3)}
     fpdfp.FederatedLogisticRegressionCV(**several).fit(X, y, groups=owner)
     fpdfp.FederatedLogisticRegressionCV(**several).fit(X, classes, groups=owner)
     counts = np.random.default_rng(0).poisson(2.0, len(y)) + 1.0
     for family in ("gaussian", "poisson", "gamma"):
         for rows in (X, scipy.sparse.csr_array(X)):
-            fpdfp.FederatedGLM(family=family, alpha=0.0, tol=1e-3).fit(rows, counts, groups=owner)
+            fpdfp.FederatedGLM(family=family, run=fpdfp.RunOptions(tol=0.001)).fit(rows, counts, groups=owner)
     times = np.column_stack([counts, y > 0])
-    cox = fpdfp.FederatedCoxRegression(alpha=0.0).fit(X, times, groups=owner)
+    cox = fpdfp.FederatedCoxRegression().fit(X, times, groups=owner)
     cox.evaluate(X, times, groups=owner)
     for problem in helpers.zoo().values():
         fpdfp.solve(problem, rounds=3, progress=False)

@@ -6,8 +6,10 @@ python -m tools.gallery [NAME …]
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,11 +18,11 @@ GALLERY = ROOT / "docs" / "gallery"
 
 
 class Example(NamedTuple):
-    """An example: its file without ending, its title, and its pictures as the gallery's pages link to them."""
+    """An example: its file without ending, its title, and its pictures with captions, as pages link to them."""
 
     name: str
     title: str
-    pictures: tuple[str, ...]
+    pictures: dict[str, str]
 
     @property
     def script(self) -> Path:
@@ -29,29 +31,71 @@ class Example(NamedTuple):
 
     @property
     def output(self) -> Path:
-        """What ``--output`` is: the picture, or the folder of pictures that other pages show too."""
-        first = (GALLERY / self.pictures[0]).resolve()
+        """The value of ``--output``: the picture, or the folder of pictures that other pages show too."""
+        first = (GALLERY / next(iter(self.pictures))).resolve()
         return first.parent if first.parent != GALLERY else first
 
 
-HOSPITALS = tuple(f"../images/hospitals-{name}.png" for name in ("coefficients", "graph", "patients"))
 EXAMPLES = (
-    Example("graph_guided", "Graph-guided logistic regression", ("graph_guided.png",)),
-    Example("fused_lasso", "Fused lasso", ("fused_lasso.png",)),
-    Example("image_denoising", "Total variation of an image", ("image_denoising.png",)),
-    Example("hospitals", "Three hospitals", HOSPITALS),
-    Example("tomography", "Tomography among three sites", ("../images/tomography.png",)),
-    Example("quantization", "Bits against accuracy", ("quantization.png",)),
-    Example("methods_compared", "Methods compared", ("methods_compared.png",)),
-    Example("own_loss", "Custom loss", ("own_loss.png",)),
-)
+    Example(
+        "hospitals", "Three hospitals",
+        {
+            "../images/hospitals-forest.png": "Odds ratio of the treatment at each hospital, and pooled.",
+            "../images/hospitals-survival.png": "Kaplan–Meier curves over all hospitals, with 95 % intervals.",
+            "../images/hospitals-calibration.png": "Predicted and observed shares of readmissions, new patients.",
+        },
+    ),
+    Example(
+        "coefficient_map", "A coefficient map over sites",
+        {"coefficient_map.png": "The true map, the map of one site, and the map of five sites together."},
+    ),
+    Example(
+        "tomography", "Tomography among three sites",
+        {"../images/tomography.png": "The middle slice: truth, reconstruction among three sites, difference."},
+    ),
+    Example(
+        "image_denoising", "Total variation of an image",
+        {"image_denoising.png": "One camera's image, the mean of all, the reconstruction, and the truth."},
+    ),
+    Example(
+        "graph_guided", "Graph-guided logistic regression",
+        {"graph_guided.png": "Left: error against bits. Right: the coefficients found, and those at the minimum."},
+    ),
+    Example(
+        "fused_lasso", "Fused lasso",
+        {"fused_lasso.png": "The signal found by a ridge penalty, by one site alone, and by eight sites."},
+    ),
+    Example(
+        "methods_compared", "Methods compared",
+        {"methods_compared.png": "Left: error against rounds. Right: the number of coefficients each method keeps."},
+    ),
+    Example(
+        "quantization", "Bits against accuracy",
+        {"quantization.png": "Error against rounds and against bits, for several numbers of quantization levels."},
+    ),
+    Example(
+        "own_loss", "Custom loss",
+        {"own_loss.png": "Measurements with outliers, and the curves that two losses find."},
+    ),
+)  # fmt: skip
+#: Pictures of the README, which the demonstration draws.
+DEMO = ("hospitals", "scan", "methods")
 
 INDEX = """# Gallery
 
-Short scripts that run in seconds, each with a picture. `make gallery` runs all of them and writes these pages. The
-tests run them as well and compare their output.
+Each example is a short script that draws a picture within seconds. `make gallery` runs all of them and writes these
+pages.
 
 """
+
+
+def draw_demo() -> None:
+    """Run the demonstration, and keep its pictures for the README."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "fpdfp", "demo", "--output", folder]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        for name in DEMO:
+            shutil.copy(Path(folder) / f"{name}.png", ROOT / "docs" / "images" / f"demo-{name}.png")
 
 
 def run(example: Example) -> str:
@@ -64,10 +108,10 @@ def page(example: Example, printed: str) -> str:
     """Return the page of an example."""
     source = example.script.read_text()
     about = ast.get_docstring(ast.parse(source)) or ""
-    pictures = "\n\n".join(f"![{example.title}]({picture})" for picture in example.pictures)
+    pictures = "\n\n".join(f"![{caption}]({picture})\n\n*{caption}*" for picture, caption in example.pictures.items())
     return (
         f"# {example.title}\n\n{about}\n\n{pictures}\n\n"
-        f"It prints\n\n```text\n{printed}```\n\n"
+        f"The script prints\n\n```text\n{printed}```\n\n"
         f"[{example.name}.py](../../examples/{example.name}.py):\n\n```python\n{source}```\n"
     )
 
@@ -78,14 +122,13 @@ def index() -> str:
     for example in EXAMPLES:
         about = ast.get_docstring(ast.parse(example.script.read_text())) or ""
         first = about.splitlines()[0]
-        parts.append(
-            f"## [{example.title}]({example.name}.md)\n\n{first}\n\n![{example.title}]({example.pictures[0]})\n"
-        )
+        picture, caption = next(iter(example.pictures.items()))
+        parts.append(f"## [{example.title}]({example.name}.md)\n\n{first}\n\n![{caption}]({picture})\n\n*{caption}*\n")
     return INDEX + "\n".join(parts)
 
 
 def main() -> None:
-    """Run the examples that were named, or all."""
+    """Run the named examples, or all of them."""
     names = sys.argv[1:]
     unknown = set(names) - {example.name for example in EXAMPLES}
     if unknown:
@@ -95,6 +138,8 @@ def main() -> None:
         if not names or example.name in names:
             print(f"{example.name} …", flush=True)
             (GALLERY / f"{example.name}.md").write_text(page(example, run(example)))
+    if not names:
+        draw_demo()
     (GALLERY / "index.md").write_text(index())
 
 

@@ -61,9 +61,13 @@ if TYPE_CHECKING:
         StatelessPDFP,
     )
     from fpdfp.models import (
+        L1,
+        MCP,
+        SCAD,
+        CrossValidation,
+        ElasticNet,
         FederatedCoxRegression,
         FederatedCoxRegressionCV,
-        FederatedGammaRegressor,
         FederatedGLM,
         FederatedGLMCV,
         FederatedLinearRegression,
@@ -74,9 +78,11 @@ if TYPE_CHECKING:
         FederatedMultinomialRegressionCV,
         FederatedOrdinalRegression,
         FederatedOrdinalRegressionCV,
-        FederatedPoissonRegressor,
-        FederatedQuantileRegressor,
-        FederatedTweedieRegressor,
+        Fused,
+        Graph,
+        Group,
+        Ridge,
+        SparseGroup,
         load_model,
         log_rank_test,
         survival_curves,
@@ -90,13 +96,18 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FPDFP",
+    "L1",
+    "MCP",
     "PDFP",
     "QSGD",
+    "SCAD",
     "SPDFP",
     "SVRGPDFP",
     "Certificate",
     "ChambollePock",
     "CondatVu",
+    "CrossValidation",
+    "ElasticNet",
     "ErrorFeedbackPDFP",
     "FPDFPIdentity",
     "FastFedDualAvg",
@@ -113,7 +124,6 @@ __all__ = [
     "FederatedCoxRegressionCV",
     "FederatedGLM",
     "FederatedGLMCV",
-    "FederatedGammaRegressor",
     "FederatedLinearRegression",
     "FederatedLinearRegressionCV",
     "FederatedLogisticRegression",
@@ -122,11 +132,11 @@ __all__ = [
     "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
-    "FederatedPoissonRegressor",
-    "FederatedQuantileRegressor",
-    "FederatedTweedieRegressor",
     "Federation",
     "Folds",
+    "Fused",
+    "Graph",
+    "Group",
     "History",
     "InnerSolve",
     "ManyResult",
@@ -139,10 +149,12 @@ __all__ = [
     "RandProx",
     "Residual",
     "Result",
+    "Ridge",
     "Run",
     "RunOptions",
     "Scaffold",
     "ShiftedPDFP",
+    "SparseGroup",
     "StatelessPDFP",
     "compress",
     "ct",
@@ -182,12 +194,13 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
+        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup "
+        "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
-        "FederatedCoxRegression FederatedGLM FederatedGammaRegressor "
+        "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "FederatedPoissonRegressor FederatedQuantileRegressor FederatedTweedieRegressor load_model log_rank_test "
+        "load_model log_rank_test "
         "survival_curves",
         "federation": "Federation",
         "folds": "Folds",

@@ -16,6 +16,13 @@ columns <- function(data, ...) {
 }
 data(engel)
 named <- transform(birthwt, race = c("white", "black", "other")[race])
+timed <- list(lung = transform(lung, event = status - 1), veteran = transform(veteran, event = status),
+              pbc = transform(pbc, event = as.numeric(status == 2)),
+              colon = transform(subset(colon, etype == 2), event = status))
+curve <- function(data) {
+  fit <- survfit(Surv(time, event) ~ 1, data)
+  list(time = fit$time, survival = fit$surv, error = fit$surv * fit$std.err)
+}
 fit_polr <- function(formula, data, weights) {
   data$used_weight <- data[[weights]]
   fit <- polr(formula, data, used_weight, Hess = TRUE, control = list(reltol = 1e-15, maxit = 1000))
@@ -28,6 +35,10 @@ fit_polr <- function(formula, data, weights) {
 DATA: dict[str, str] = {
     "engel": 'columns(engel, "income", "foodexp")',
     "housing": 'columns(housing, "Sat", "Infl", "Type", "Cont", "Freq")',
+    "lung": 'columns(timed$lung, "time", "event", "age", "sex", "ph.ecog", "inst")',
+    "veteran": 'columns(timed$veteran, "time", "event", "trt", "celltype", "karno", "age", "prior")',
+    "pbc": 'columns(timed$pbc, "time", "event", "age", "edema", "bili", "albumin", "protime", "stage")',
+    "colon": 'columns(timed$colon, "time", "event", "rx", "sex", "age", "nodes", "differ", "extent")',
     "birthwt": 'columns(named, "low", "age", "lwt", "race", "smoke", "ptl", "ht", "ui", "ftv", "bwt")',
 }
 
@@ -40,6 +51,9 @@ for level in (0.25, 0.5, 0.75):
     CASES[f"quantile {level}"] = ("engel", {"level": level}, told)
 
 CASES["polr"] = ("housing", {}, 'fit_polr(Sat ~ Infl + Type + Cont, housing, "Freq")')
+
+for name in ("lung", "veteran", "pbc", "colon"):
+    CASES[f"survfit {name}"] = (name, {}, f"curve(timed${name})")
 
 
 def list_cases() -> tuple[dict[str, str], dict[str, Any]]:

@@ -398,22 +398,29 @@ class _Notice(Listener):  # type: ignore[misc]
         self.left = self.AFTER
         self.depth = 0
         self.began = 0.0
+        self.spent = 0.0
         self.timer: threading.Timer | None = None
 
     def on_start(self, event: Any) -> None:
         self.depth += 1
-        if self.depth == 1 and self.left > 0:
-            self.began = time.perf_counter()
+        if self.depth > 1:
+            return
+        self.began = time.perf_counter()
+        if self.left > 0:
             self.timer = threading.Timer(self.left, self.say)
             self.timer.daemon = True
             self.timer.start()
 
     def on_end(self, event: Any) -> None:
         self.depth -= 1
-        if self.depth == 0 and self.timer is not None:
+        if self.depth > 0:
+            return
+        taken = time.perf_counter() - self.began
+        self.spent += taken
+        self.left -= taken
+        if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-            self.left -= time.perf_counter() - self.began
 
     def say(self) -> None:
         """Write a line, on a terminal and into the log."""
@@ -426,4 +433,10 @@ class _Notice(Listener):  # type: ignore[misc]
             Console(stderr=True).print(text)
 
 
-register("numba:compile", _Notice())
+_notice = _Notice()
+register("numba:compile", _notice)
+
+
+def working_time() -> float:
+    """Return the seconds of a clock that stands still while kernels are compiled."""
+    return time.perf_counter() - _notice.spent

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fpdfp._typing import Array, IntArray
+from fpdfp._typing import IntArray
 from fpdfp.cohorts.question import Question
 
 
@@ -51,9 +51,7 @@ class Cohort(abc.ABC):
         """The names of the sites, in the order in which their answers are added up."""
 
     @abc.abstractmethod
-    def ask(
-        self, question: Question, clients: IntArray | None = None, *, seed: int = 0, times: Array | None = None
-    ) -> Total:
+    def ask(self, question: Question, clients: IntArray | None = None) -> Total:
         """Return the sums of what clients answer.
 
         Parameters
@@ -62,10 +60,6 @@ class Cohort(abc.ABC):
             What is asked.
         clients
             Who is asked, by number; by default those whom the question draws, which mostly are all.
-        seed
-            From which clients are drawn, and with which their answers are rounded.
-        times
-            How often each client counts, a row for each, at each of the question's points; None for once everywhere.
         """
 
     @abc.abstractmethod

@@ -34,12 +34,26 @@ class Clients(Cohort):
         self.problem = problem
 
     @abc.abstractmethod
-    def _send(self, question: Question, clients: IntArray, seed: int) -> tuple[Any, int]:
-        """Return what some clients answer, as the server decodes it, with a leading client axis; and its bits."""
+    def _send(self, question: Question, clients: IntArray, seed: int, *, each: bool = False) -> tuple[Any, int]:
+        """Return what some clients answer, as the server decodes it, with a leading client axis; and its bits.
+
+        ``each`` says that answers are to be seen one by one.
+        """
 
     def ask(
         self, question: Question, clients: IntArray | None = None, *, seed: int = 0, times: Array | None = None
     ) -> Total:
+        """Return the sums of what clients answer.
+
+        Parameters
+        ----------
+        question, clients
+            What is asked, and of whom.
+        seed
+            From which clients are drawn, and with which their answers are rounded.
+        times
+            How often each client counts, a row for each, at each of the question's points; None for once everywhere.
+        """
         if clients is None:
             clients = question.draw_clients(self.problem.n_clients, seed)
         sums, up = keep(question, lambda: self._add_up(question, clients, seed, times))
@@ -60,7 +74,7 @@ class Clients(Cohort):
 
     def ask_each(self, question: Question) -> Each:
         clients = np.arange(self.problem.n_clients)
-        sent, up = keep(question, lambda: self._send(question, clients, 0))
+        sent, up = keep(question, lambda: self._send(question, clients, 0, each=not question.by_site))
         rows = [type(sent)(*(array[i] for array in sent)) for i in range(len(clients))]
         return Each(rows, up, len(clients) * payload(question))
 
@@ -74,7 +88,7 @@ class LocalClients(Clients):
     def names(self) -> Sequence[str]:
         return [f"client {number}" for number in range(self.problem.n_clients)]
 
-    def _send(self, question: Question, clients: IntArray, seed: int) -> tuple[Any, int]:
+    def _send(self, question: Question, clients: IntArray, seed: int, *, each: bool = False) -> tuple[Any, int]:
         sent = question.answer(self.problem.local(clients))
         messages = question.messages(self.problem.model.shape)
         if not messages:
@@ -87,8 +101,8 @@ class LocalClients(Clients):
         return type(sent)(*(one.values for one in done)), sum(int(one.bits.sum()) for one in done)
 
 
-def clients_of(problem: Problem) -> Cohort:
+def clients_of(problem: Problem) -> Clients:
     """Return the clients of a problem, wherever they are."""
     engine: Any = getattr(problem.losses, "engine", None)
-    found: Cohort = LocalClients(problem) if engine is None else engine.clients(problem)
+    found: Clients = LocalClients(problem) if engine is None else engine.clients(problem)
     return found

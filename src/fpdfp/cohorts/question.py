@@ -44,7 +44,7 @@ PUBLIC = frozenset({
 #: The operation that hands over the rows themselves, for questions that no other operation serves.
 ROWS = "rows"
 #: The names of what requests are about, and of what replies say beside answers.
-RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clients", "needs"})
+RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clients", "each", "needs"})
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
@@ -156,6 +156,9 @@ class Question(abc.ABC):
     answers: ClassVar[type] = Columns
     #: Whether clients may be asked some at a time, and the sums of their parts be added.
     in_parts: ClassVar[bool] = True
+    #: Whether the answer tells of each site what a model needs before it, columns and counts: a policy that shows no
+    #: results of single sites lets it through.
+    by_site: ClassVar[bool] = False
 
     @abc.abstractmethod
     def answer(self, data: Any) -> Any:

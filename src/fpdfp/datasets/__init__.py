@@ -4,5 +4,16 @@ from fpdfp.datasets import splits
 from fpdfp.datasets.graph import FeatureGraph, as_graph, feature_graph, plot_graph
 from fpdfp.datasets.loading import DataSet, load
 from fpdfp.datasets.moments import Moments
+from fpdfp.datasets.patients import patients
 
-__all__ = ["DataSet", "FeatureGraph", "Moments", "as_graph", "feature_graph", "load", "plot_graph", "splits"]
+__all__ = [
+    "DataSet",
+    "FeatureGraph",
+    "Moments",
+    "as_graph",
+    "feature_graph",
+    "load",
+    "patients",
+    "plot_graph",
+    "splits",
+]

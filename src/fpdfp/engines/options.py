@@ -25,6 +25,8 @@ from fpdfp.sampling import SMALLEST
 ACCURACY = 1e-6
 #: About how many evaluations (without ``tol``) and checkpoints a run has by default.
 EVALUATIONS, CHECKPOINTS = 200, 20
+#: The most rounds where nothing is said, as in models.
+ROUNDS = 1000
 #: How clients may be drawn, in words.
 SAMPLING = ("uniform", "importance")
 
@@ -33,8 +35,9 @@ SAMPLING = ("uniform", "importance")
 class RunOptions:
     """Participation, messages, stopping, evaluation and persistence of a run.
 
-    The fields are the keyword arguments of :func:`fpdfp.solve`, which says what they mean. Whether they fit a problem
-    and a method is checked by ``solve``; all else is checked here.
+    The fields are the keyword arguments of :func:`fpdfp.solve`, which says what they mean, and models take them as
+    ``run=fpdfp.RunOptions(…)``. A model has a tolerance of its own where ``tol`` is None; 0 runs all rounds. Whether
+    options fit a problem and a method is checked when it is solved; all else is checked here.
 
     >>> RunOptions(rounds=100, drop_out=1.5)
     Traceback (most recent call last):
@@ -42,7 +45,7 @@ class RunOptions:
     fpdfp.errors.ArgumentError: drop_out must be below 1, got 1.5
     """
 
-    rounds: int
+    rounds: int = ROUNDS
     clients_per_round: int | None = None
     compressor: Compressor | Mapping[str, Compressor | None] | Literal["auto"] | None = "auto"
     downlink: Compressor | Literal["auto"] | None = "auto"
@@ -81,7 +84,7 @@ class RunOptions:
         if self.evaluate_every is not None:
             checked["evaluate_every"] = _check_evaluations(self.evaluate_every)
         if self.tol is not None:
-            checked["tol"] = _checks.real("tol", self.tol, positive=True)
+            checked["tol"] = _checks.real("tol", self.tol, at_least=0.0)
         check_preference(self.prefer)
         if self.accuracy is not None:
             checked["accuracy"] = _below_one("accuracy", _checks.real("accuracy", self.accuracy, positive=True))

@@ -49,8 +49,8 @@ class RemoteClients(Clients):
     def names(self) -> Sequence[str]:
         return self._engine.names
 
-    def _send(self, question: Question, clients: IntArray, seed: int) -> tuple[Any, int]:
-        return self._engine.gather(self.problem, question, clients, seed)
+    def _send(self, question: Question, clients: IntArray, seed: int, *, each: bool = False) -> tuple[Any, int]:
+        return self._engine.gather(self.problem, question, clients, seed, each=each)
 
 
 class RemoteEngine(Transport):
@@ -213,12 +213,14 @@ class RemoteEngine(Transport):
         """Return the clients of a problem, who are asked questions."""
         return RemoteClients(self, problem)
 
-    def gather(self, problem: Problem, question: Question, clients: IntArray, seed: int) -> tuple[Any, int]:
+    def gather(
+        self, problem: Problem, question: Question, clients: IntArray, seed: int, *, each: bool = False
+    ) -> tuple[Any, int]:
         """Return what some clients send once, before the first round, as the server decodes it, and its bits."""
         own = [among(clients, numbers) for numbers in self.numbers]
         features = getattr(problem.losses, "features", b"")
         asked = {
-            site: Request((question,), Address(features=features, place=place, clients=own[site]))
+            site: Request((question,), Address(features=features, place=place, clients=own[site], each=each))
             for site, place in enumerate(self.places(problem, seed))
             if len(own[site])
         }

@@ -33,6 +33,8 @@ class Address:
     place, clients
         The site's place in the federation, and the numbers of the clients that are asked, in ascending order: all
         without weights where there is none.
+    each
+        Whether the answers are to be seen one by one, and not as a sum over sites.
     """
 
     key: str = ""
@@ -42,6 +44,7 @@ class Address:
     epoch: str = ""
     place: Place | None = None
     clients: IntArray | None = None
+    each: bool = False
 
     def __post_init__(self) -> None:
         if (self.place is None) != (self.clients is None):

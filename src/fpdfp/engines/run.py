@@ -7,7 +7,6 @@ import contextvars
 import functools
 import math
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -242,7 +241,9 @@ class Run:
 
     def _round(self, k: int) -> _Round:
         """Do round k, and change nothing."""
-        started = time.perf_counter()
+        from fpdfp._kernels.jit import working_time
+
+        started = working_time()
         chosen, message, kept, bits_down = self._sent(k)
         clients = self._that_answer(chosen, k)
         state, work, bits_up = self.state, self.work, 0
@@ -257,7 +258,7 @@ class Run:
         # Absolute values, so that a commit that was cut short can be done once more.
         return _Round(
             clients, chosen, memory, state, work, k + 1, Bits(self.bits_up + bits_up, self.bits_down + bits_down),
-            self.seconds + time.perf_counter() - started, kept,
+            self.seconds + working_time() - started, kept,
         )  # fmt: skip
 
     def _sent(self, k: int) -> tuple[IntArray, Any, Kept | None, int]:

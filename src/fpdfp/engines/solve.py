@@ -188,6 +188,8 @@ def solve(
     >>> result.x.round(3)
     array([2.75 , 2.75 , 0.179, 0.179])
     """
+    if tol is not None:
+        _checks.real("tol", tol, positive=True)
     options = RunOptions(
         rounds=rounds, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink,
         sampling=sampling, drop_out=drop_out, stateless=stateless, seed=seed, x0=x0, evaluate_every=evaluate_every,

@@ -15,6 +15,7 @@ from fpdfp.cohorts.question import Question
 from fpdfp.engines.plausible import compare_answers
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
+from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.connection import Connection, Usage
 from fpdfp.federation.engine import Asking, FederationEngine, gather_answers
 from fpdfp.federation.keys import Identity
@@ -59,13 +60,13 @@ class Status(NamedTuple):
         return "\n".join([f"{self.study}, release {self.software}", *map(str, self.sites), *self.warnings])
 
 
-class Federation:
+class Federation(TableCohort):
     """The sites of a study, for whoever may ask them: the coordinator, or an analyst elsewhere.
 
     ::
 
         federation = fpdfp.Federation("study")
-        model = fpdfp.FederatedLogisticRegression(penalty="graph", alpha=0.01).fit(federation, "died ~ age + C(stage)")
+        model = fpdfp.FederatedLogisticRegression(fpdfp.Graph(0.01)).fit(federation, "died ~ age + C(stage)")
 
     Parameters
     ----------
@@ -223,19 +224,18 @@ class Federation:
 
         for line in self.status().warnings:
             log.warning("%s", line)
-        return Schemas(self.names, self.ask(SchemaQuestion()))
+        return Schemas(self.names, self.ask_each(SchemaQuestion()).answers)
 
-    def ask(self, question: Question) -> list[Any]:
-        """Return the answers of all sites to a question, in their order; raise an error that names those without."""
-        trees = dict.fromkeys(self.names, write(question))
+    def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
+        trees = dict.fromkeys(names, write(question) | ({"each": True} if each else {}))
         came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
         answers = []
-        for name in self.names:
+        for name in names:
             try:
                 answers.append(read_answer(question, came[name]))
             except MessageError as error:
                 raise MessageError(f"the answer of {name} cannot be used: {error}") from None
-        compare_answers(self.names, answers)
+        compare_answers(names, answers)
         return answers
 
     def losses(self, spec: ModelSpec) -> Losses:

@@ -138,8 +138,8 @@ class Budget:
             return
         if self.policy.goes_by("folds") and sum(known.values()) + folds - 1 > self.policy.parameters * rows:
             raise refuse(
-                "folds", "this site has divided these rows into as many folds as it allows; use the folds (cv, "
-                "random_state) of before", f"{sum(known.values())} folds of {rows} rows",
+                "folds", "this site has divided these rows into as many folds as it allows; use the cross-validation "
+                "(cv, and the seed of run) of before", f"{sum(known.values())} folds of {rows} rows",
             )  # fmt: skip
         known[key] = folds - 1
         self.write()

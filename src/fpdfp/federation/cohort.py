@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._typing import IntArray
+from fpdfp.cohorts.cohort import Cohort, Each, Total
 from fpdfp.cohorts.question import Question
+from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.columns import read_frame
-from fpdfp.federation.questions import ModelSpec, SchemaQuestion
+from fpdfp.federation.questions import ModelSpec, SchemaQuestion, write, write_answer
 from fpdfp.federation.schema import Schemas
 from fpdfp.federation.table import SiteTable, make_losses
 from fpdfp.losses import Losses
 
 
-@runtime_checkable
-class Cohort(Protocol):
-    """Sites with tables."""
+class TableCohort(Cohort):
+    """Sites with tables, which answer questions about these, and have losses."""
 
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of the sites, in the order in which their answers are added up."""
+    @abc.abstractmethod
+    def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
+        """Return the answers of some sites, in their order.
 
-    def ask(self, question: Question) -> list[Any]:
-        """Return the answers of all sites, in order."""
+        ``each`` says that they are to be seen one by one.
+        """
 
+    @abc.abstractmethod
     def losses(self, spec: ModelSpec) -> Losses:
         """Return the losses of a model, a client for each site, in order; those at sites know their engine."""
 
+    def ask(self, question: Question, clients: IntArray | None = None) -> Total:
+        names = [self.names[i] for i in range(len(self.names)) if clients is None or i in clients]
+        answers = self.gather(question, names, each=False)
+        sums = question.add_up(answers, np.arange(len(answers)))
+        return Total(sums, len(answers), *_count(question, answers))
 
-class LocalCohort:
+    def ask_each(self, question: Question) -> Each:
+        answers = self.gather(question, self.names, each=not question.by_site)
+        return Each(answers, *_count(question, answers))
+
+
+def _count(question: Question, answers: Sequence[Any]) -> tuple[int, int]:
+    """Return the bits of all answers, and of the question to all sites."""
+    up = sum(8 * len(pack(write_answer(answer))) for answer in answers)
+    return up, 8 * len(pack(write(question))) * len(answers)
+
+
+class LocalCohort(TableCohort):
     """A table in this process whose rows belong to sites.
 
     Parameters
@@ -70,7 +90,7 @@ class LocalCohort:
                 )
             place = np.array([names.index(label) for label in labels])
             labels, owner = names, place[owner]
-        self.names: list[str] = labels
+        self._names: list[str] = labels
         rows = [np.flatnonzero(owner == site) for site in range(len(labels))]
         #: The table of each site; types are found from its own rows, as at the site.
         self.tables = [
@@ -83,14 +103,19 @@ class LocalCohort:
     def __repr__(self) -> str:
         return f"LocalCohort({len(self.names)} sites, {sum(map(len, self.tables))} rows)"
 
+    @property
+    def names(self) -> list[str]:
+        return self._names
+
     def describe(self) -> Schemas:
         """Return the columns of all sites side by side."""
-        return Schemas(self.names, self.ask(SchemaQuestion()))
+        return Schemas(self.names, self.ask_each(SchemaQuestion()).answers)
 
-    def ask(self, question: Question) -> list[Any]:
-        """Return the answers of all sites, in order."""
+    def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
         answers = []
         for name, table in zip(self.names, self.tables, strict=True):
+            if name not in names:
+                continue
             try:
                 answers.append(table.answer(question, site=name))
             except ArgumentError as error:

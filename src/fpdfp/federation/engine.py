@@ -204,10 +204,16 @@ class FederationEngine(RemoteEngine):
             added |= {"checkpoint": recorder.checkpoint, "resume": True}
         return dataclasses.replace(options, **added)
 
-    def note_fit(self, estimator: Any, fit: Mapping[str, Any]) -> None:
-        """Write into the folder of the run that has ended from what its fit can be repeated."""
+    def note_fit(
+        self, estimator: str, given: Mapping[str, Any], objects: Mapping[str, str], fit: Sequence[str]
+    ) -> None:
+        """Write into the folder of the run that has ended from what its fit can be repeated.
+
+        ``given`` are the parameters of the estimator, and the arguments of ``fit``, which it names; ``objects`` are
+        those that JSON cannot have, in words.
+        """
         if self.run_folder is not None:
-            write_analysis(self.run_folder, self, estimator, fit)
+            write_analysis(self.run_folder, self, estimator, given, objects, fit)
 
     def declare(self, problems: int, folds: int) -> None:
         self._plan = plan_name()
@@ -221,10 +227,10 @@ class FederationEngine(RemoteEngine):
 
     def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
         until = time.monotonic() + (self.collector.patience if deadline is None else deadline)
-        trees = {
-            self._sites[site]: {"kind": "request", "model": self._digest, "plan": self._plan, "request": request}
-            for site, request in asked.items()
-        }
+        trees = {}
+        for site, request in asked.items():
+            tree = {"kind": "request", "model": self._digest, "plan": self._plan, "request": request}
+            trees[self._sites[site]] = tree | ({"each": True} if request.get("each") else {})
         before = {name: dataclasses.astuple(self.link.usage.sites[name]) for name in trees}
         came = self._asking.ask(self.run_id, trees, until - time.monotonic(), self._longest)
         lacking = [name for name, reply in came.items() if isinstance(reply, dict) and reply.get("needs_model")]

@@ -23,9 +23,9 @@ from fpdfp.engines.plausible import check_answer
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival
-from fpdfp.inference import Information
+from fpdfp.inference import Information, add_up
 from fpdfp.scores.site import SiteScores
-from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts
+from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, RiskTotal
 from fpdfp.survival.periods import name_periods
 
 #: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates, and ``"hidden"``
@@ -87,6 +87,7 @@ class SchemaQuestion(Question):
 
     columns: tuple[str, ...] | None = None
 
+    by_site = True
     reveals = reveals("table", designs="columns", uses="describe")
     answers = Schema
 
@@ -133,6 +134,7 @@ class SumsQuestion(Question):
     design: Design
     classes: tuple[Level, ...] = ()
 
+    by_site = True
     reveals = reveals("table", designs="design", settings="classes", uses="add_up")
     answers = Sums
 
@@ -196,6 +198,10 @@ class MomentsQuestion(Question):
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.moments(self.design, self.means, diagonal=self.diagonal)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Moments:
+        """Return the moments of all rows."""
+        return Moments.total(sent)
 
     def check(self, answer: Any) -> None:
         """Refuse moments of other features."""
@@ -337,6 +343,10 @@ class RiskQuestion(Question):
         """Return what the table has."""
         return table.count_at_risk(self.response, self.group, self.times)
 
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> RiskTotal:
+        """Return the counts of all sites, and the ends between which they are."""
+        return RiskTotal.of(sent, self.times, late_entries=self.response.enters is not None)
+
     def check(self, answer: Any) -> None:
         """Refuse counts of other groups."""
         check_groups(1 if self.group is None else len(self.group.levels), len(answer.start))
@@ -358,6 +368,11 @@ class LogRankQuestion(Question):
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.log_rank(self.response, self.group, self.strata, self.rho)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> LogRank:
+        """Return the sums over sites."""
+        total: LogRank = sum(sent[1:], start=sent[0])
+        return total
 
     def check(self, answer: Any) -> None:
         """Refuse sums of other groups."""
@@ -415,6 +430,11 @@ class ConcordanceQuestion(Question):
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.concordance(self.spec, self.x)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Concordance:
+        """Return the sums over sites."""
+        total: Concordance = sum(sent[1:], start=sent[0])
+        return total
 
 
 @question("evaluation")
@@ -479,6 +499,10 @@ class CalibrationQuestion(Question):
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.calibrate(self.spec, self.x, self.point)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Information:
+        """Return the sums over sites."""
+        return add_up(sent)
 
     def check(self, answer: Any) -> None:
         """Refuse sums of another number of coefficients."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,34 +39,26 @@ def digest_of_data(folder: Path, fingerprint: str) -> str:
     return hashlib.sha256(path.read_bytes() + fingerprint.encode()).hexdigest()[:16]
 
 
-def write_analysis(folder: Path, engine: Any, estimator: Any, fit: Mapping[str, Any]) -> None:
+def write_analysis(
+    folder: Path, engine: Any, estimator: str, given: Mapping[str, Any], objects: Mapping[str, str], fit: Sequence[str]
+) -> None:
     """Write down from what a fit of a formula can be repeated."""
-    given = {**estimator.get_params(deep=False), **fit}
-    plain = {name: value for name, value in given.items() if _is_plain(value)}
     try:
         said = {site["name"]: site for site in engine.link.status()["sites"]}
     except (OSError, MessageError):
         said = {}  # the fit is worth more than this
     tree = {
         "format": FORMAT,
-        "estimator": type(estimator).__name__,
-        "parameters": {name: plain[name] for name in plain if name not in fit},
-        "fit": {name: plain[name] for name in plain if name in fit},
-        "objects": {name: repr(value) for name, value in given.items() if name not in plain},
+        "estimator": estimator,
+        "parameters": {name: given[name] for name in given if name not in fit},
+        "fit": {name: given[name] for name in given if name in fit},
+        "objects": dict(objects),
         "sites": list(engine.names),
         "versions": versions(),
         "releases": {name: said.get(name, {}).get("software", "unknown") for name in engine.names},
         "data": {name: said.get(name, {}).get("data", "unknown") for name in engine.names},
     }
     write_json(folder / FILE, tree)
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(isinstance(name, str) and _is_plain(one) for name, one in value.items())
-    return value is None or isinstance(value, bool | int | float | str)
 
 
 class Repetition(NamedTuple):
@@ -114,7 +106,9 @@ def repeat(folder: Path | str, federation: Federation, **objects: Any) -> Repeti
     if missing:
         raise ArgumentError("objects", f"must give what was an object then: {', '.join(missing)}")
     fit = dict(before["fit"])
-    parameters = {**before["parameters"], **objects}
+    parameters = {
+        name: fpdfp.models.read_parameter(value, name) for name, value in before["parameters"].items()
+    } | objects
     federation.run = f"{folder.name[:48]}-again-{secrets.token_hex(3)}"
     estimator = getattr(fpdfp, before["estimator"])(**parameters)
     estimator.fit(federation, fit.pop("formula"), **fit)

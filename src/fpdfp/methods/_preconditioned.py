@@ -133,12 +133,13 @@ class PreconditionedMethod(Method):
     def agree(self, clients: Clients) -> Agreement:
         """Have clients send what the preconditioner is made of.
 
-        Features of very different sizes get units in powers of two alone, except where the penalty is one of single
-        entries of x: in the coordinates of a whitening the prox of others is as badly conditioned as the features are.
+        Features of very different sizes get units in powers of two alone, except where the penalty is a finite one of
+        single entries of x: in the coordinates of a whitening the prox of others is as badly conditioned as the
+        features are, and one of limits is a quadratic programme that dual steps do not solve.
         """
         found = agree(self.preconditioner, clients)
         made, model = found.coordinates, clients.model
-        entries = model.penalty.separable and model.linop.is_identity and len(model.shape) == 1
+        entries = model.penalty.separable and model.penalty.finite and model.linop.is_identity and len(model.shape) == 1
         if self.preconditioner != "auto" or not isinstance(made, Whitening) or isinstance(model.penalty, Zero):
             return found
         diagonal = made.diagonal

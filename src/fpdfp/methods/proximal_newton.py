@@ -16,7 +16,7 @@ from fpdfp.methods.base import Facts, Method, TracksObjective, Traits, Update
 from fpdfp.precondition.base import full, lower
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.quadratic.solve import minimise
-from fpdfp.quadratic.statement import InnerSolve, Quadratic
+from fpdfp.quadratic.statement import InnerSolve, Quadratic, Solution
 from fpdfp.rng import Draws
 
 #: How near to the minimum of its model the server goes, relative to the length of the step.
@@ -40,9 +40,9 @@ class ProximalNewtonState(NamedTuple):
     """The point that was accepted last, the next one to try, and the quadratic model of f at the first.
 
     ``numbers`` holds F at the accepted point, the share of the step that is tried, what the model promises that F
-    decreases by, and what the model before it promised. ``begins`` is ROWS or LEVEL while a model to start from is
-    asked for; afterwards OPEN as long as LEVEL may still be asked for, since no point in the domain of f is known, and
-    then DONE.
+    decreases by, what the model before it promised, and a bound of how far the next point is above the model's minimum.
+    ``begins`` is ROWS or LEVEL while a model to start from is asked for; afterwards OPEN as long as LEVEL may still be
+    asked for, since no point in the domain of f is known, and then DONE.
     """
 
     x: Array
@@ -165,7 +165,13 @@ class ProximalNewtonAlgorithm(ServerSolves, TracksObjective):
         begins = np.array([ROWS if self.method.begin and not x0.any() else OPEN])
         start = x0.astype(np.float64)
         return ProximalNewtonState(
-            start, start, v, v, np.array([math.inf, 1.0, math.inf, math.inf]), begins, np.zeros(1, dtype=np.int64)
+            start,
+            start,
+            v,
+            v,
+            np.array([math.inf, 1.0, math.inf, math.inf, math.inf]),
+            begins,
+            np.zeros(1, dtype=np.int64),
         )
 
     def broadcast(self, state: ProximalNewtonState) -> ProximalNewtonMessage:
@@ -201,11 +207,11 @@ class ProximalNewtonAlgorithm(ServerSolves, TracksObjective):
         slope, hessian = mean.slope.astype(np.float64), full(mean.hessian.astype(np.float64))
         if kind > 0.5:  # a model to start from: its slope is that at zero, and nothing is known of F
             found = minimise(self.model, Quadratic(hessian, np.zeros_like(state.x), slope), state.v, self._inner)
-            numbers = np.array([math.inf, 1.0, math.inf, math.inf])
+            numbers = np.array([math.inf, 1.0, math.inf, math.inf, math.inf])
             return state._replace(
                 trial=found.u, trial_v=found.v, numbers=numbers, begins=begins, work=state.work + found.work.steps
             )
-        objective, share, promised, _ = state.numbers
+        objective, share, promised, _, left = state.numbers
         reached = value + self._penalty(state.trial) if kind == POINT else math.inf
         enough = (
             math.inf if objective == math.inf else objective - ENOUGH * share * promised + ROUNDING * abs(objective)
@@ -215,14 +221,14 @@ class ProximalNewtonAlgorithm(ServerSolves, TracksObjective):
         if not reached <= enough or reached == math.inf:
             trial = state.x + 0.5 * (state.trial - state.x)
             return state._replace(
-                trial=trial, numbers=np.array([objective, 0.5 * share, promised, math.inf]), begins=begins
+                trial=trial, numbers=np.array([objective, 0.5 * share, promised, math.inf, left]), begins=begins
             )
         x = state.trial
         found = minimise(self.model, Quadratic.of(hessian, slope - hessian @ x, x), state.trial_v, self._inner)
         step = found.u - x
         gain = -float(slope @ step) - 0.5 * float(step @ hessian @ step) + self._penalty(x) - self._penalty(found.u)
         before = promised if share == 1.0 else math.inf
-        numbers = np.array([reached, 1.0, max(gain, 0.0), before])
+        numbers = np.array([reached, 1.0, max(gain, 0.0), before, self._left(found)])
         work = state.work + found.work.steps
         return ProximalNewtonState(x, found.u, state.trial_v, found.v, numbers, np.array([DONE]), work)
 
@@ -234,17 +240,26 @@ class ProximalNewtonAlgorithm(ServerSolves, TracksObjective):
         image = self.model.linop.apply(x)
         return self.model.penalty.value(image if self.model.penalty.finite else self.model.penalty.project(image))
 
+    def _left(self, found: Solution) -> float:
+        """Return the gap of g∘B at the minimum of a model, whose slope is −Bᵀv there: a bound of what is left of it."""
+        penalty, image = self.model.penalty, self.model.linop.apply(found.u)
+        if not penalty.has_conjugate:
+            return math.inf if found.work.unsolved else 0.0
+        nearest = image if penalty.finite else penalty.project(image)
+        young = penalty.value(nearest) + penalty.conjugate(found.v) - float(np.vdot(nearest, found.v))
+        return max(young, 0.0) + float(np.abs(found.v * (nearest - image)).sum())
+
     def known_objective(self, state: ProximalNewtonState) -> float:
         return float(state.numbers[0])
 
     def expected_gap(self, state: ProximalNewtonState) -> float:
-        _, share, promised, before = state.numbers
+        _, share, promised, before, left = state.numbers
         if share < 1.0:
             return math.inf
         if not self._is_sure(state) or not 0.0 < before < math.inf:
-            return float(promised)
+            return float(promised + left)
         # The step is taken unseen. What is left after it shrinks at least as it did before, faster near the minimum.
-        return float(promised * min(1.0, CAUTION * max(promised / before, TOLERANCE**2)))
+        return float(left + promised * min(1.0, CAUTION * max(promised / before, TOLERANCE**2)))
 
     def solution(self, state: ProximalNewtonState) -> tuple[Array, Array | None]:
         x, v = (state.trial, state.trial_v) if self._is_sure(state) else (state.x, state.v)
@@ -252,5 +267,5 @@ class ProximalNewtonAlgorithm(ServerSolves, TracksObjective):
 
     def _is_sure(self, state: ProximalNewtonState) -> bool:
         """Whether the next point is better: a step that promises a small part of F has about its square as error."""
-        objective, share, promised, _ = state.numbers
-        return bool(share == 1.0 and promised <= 1e-3 * abs(objective))
+        objective, share, promised, _, left = state.numbers
+        return bool(share == 1.0 and promised + left <= 1e-3 * abs(objective))

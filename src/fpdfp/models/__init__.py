@@ -1,6 +1,7 @@
 """Federated linear models as scikit-learn estimators."""
 
 from fpdfp.models.classifier import FederatedLogisticRegression
+from fpdfp.models.codecs import read_parameter
 from fpdfp.models.cox import FederatedCoxRegression
 from fpdfp.models.cross_validated import (
     FederatedCoxRegressionCV,
@@ -10,25 +11,25 @@ from fpdfp.models.cross_validated import (
     FederatedMultinomialRegressionCV,
     FederatedOrdinalRegressionCV,
 )
+from fpdfp.models.cross_validation import CrossValidation
 from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
-from fpdfp.models.glm import (
-    FederatedGammaRegressor,
-    FederatedGLM,
-    FederatedPoissonRegressor,
-    FederatedQuantileRegressor,
-    FederatedTweedieRegressor,
-)
+from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.multinomial import FederatedMultinomialRegression
 from fpdfp.models.ordinal import FederatedOrdinalRegression
+from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup
 from fpdfp.models.regressor import FederatedLinearRegression
 from fpdfp.models.saving import load_model
 
 __all__ = [
+    "L1",
+    "MCP",
+    "SCAD",
+    "CrossValidation",
+    "ElasticNet",
     "FederatedCoxRegression",
     "FederatedCoxRegressionCV",
     "FederatedGLM",
     "FederatedGLMCV",
-    "FederatedGammaRegressor",
     "FederatedLinearRegression",
     "FederatedLinearRegressionCV",
     "FederatedLogisticRegression",
@@ -37,11 +38,14 @@ __all__ = [
     "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
-    "FederatedPoissonRegressor",
-    "FederatedQuantileRegressor",
-    "FederatedTweedieRegressor",
+    "Fused",
+    "Graph",
+    "Group",
     "GroupCurves",
+    "Ridge",
+    "SparseGroup",
     "load_model",
     "log_rank_test",
+    "read_parameter",
     "survival_curves",
 ]

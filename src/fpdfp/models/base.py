@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import math
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fpdfp import _checks
-from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
 from fpdfp._warn import warn
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
-from fpdfp.datasets.graph import FORMS, Form
 from fpdfp.engines import Result
 from fpdfp.engines.choice import MOST_COEFFICIENTS, choose_method, suits_newton
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
-from fpdfp.errors import RefusalError
+from fpdfp.errors import ArgumentError, ArgumentTypeError, RefusalError
 from fpdfp.federation.table import SiteTable
 from fpdfp.methods import ProximalNewton
 from fpdfp.methods.base import Method
 from fpdfp.models import tables
 from fpdfp.models.by_feature import find_factors
 from fpdfp.models.by_formula import ByFormula
-from fpdfp.models.concave import USUAL, check_concavity
 from fpdfp.models.evaluating import Evaluating
 from fpdfp.models.inferring import Inferring
 from fpdfp.models.learning import Learning
+from fpdfp.models.penalty import (
+    Columns,
+    Details,
+    Graph,
+    Group,
+    ModelPenalty,
+    Name,
+    Structure,
+    as_model_penalty,
+    no_edges,
+)
 from fpdfp.models.reporting import Reporting
 from fpdfp.models.routing import advise_on_search, warn_of_groups
 from fpdfp.models.rows import column
@@ -42,13 +50,40 @@ from fpdfp.models.saving import Saving
 from fpdfp.models.selecting import Selecting
 from fpdfp.models.separating import check_separation
 from fpdfp.models.stepping import Scaled, Stepping
-from fpdfp.models.structure import NAMES, Columns, Name, Structure, build, differences, no_edges
-from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 
 #: A feature whose deviation is at most this part of its mean is constant up to rounding.
 CONSTANT = 1e-12
 
+
+#: Where parameters are that estimators had themselves.
+MOVED = {
+    "alpha": "penalty=fpdfp.L1(weight=…), or another penalty with its weight",
+    "alphas": "cv=fpdfp.CrossValidation(alphas=…)",
+    "l1_ratio": "penalty=fpdfp.ElasticNet(l1_ratio=…) or fpdfp.SparseGroup(l1_ratio=…)",
+    "l1_weight": "penalty=fpdfp.Graph(l1=…) or fpdfp.Fused(l1=…)",
+    "l2": "penalty=fpdfp.Ridge(weight=…), or l2=… of another penalty",
+    "graph": "penalty=fpdfp.Graph(graph=…)",
+    "graph_alpha": "penalty=fpdfp.Graph(sparsity=…)",
+    "graph_form": "penalty=fpdfp.Graph(form=…)",
+    "feature_groups": "penalty=fpdfp.Group(groups=…) or fpdfp.SparseGroup(groups=…)",
+    "concavity": "penalty=fpdfp.MCP(concavity=…) or fpdfp.SCAD(concavity=…)",
+    "penalty_weights": "factors=… of the penalty, as in penalty=fpdfp.L1(factors=…)",
+    "random_state": "run=fpdfp.RunOptions(seed=…)",
+    "ratio": "cv=fpdfp.CrossValidation(ratio=…)",
+    "scoring": "cv=fpdfp.CrossValidation(scoring=…)",
+    "rule": "cv=fpdfp.CrossValidation(rule=…)",
+    "cv_tol": "cv=fpdfp.CrossValidation(tol=…)",
+    "cv_rounds": "cv=fpdfp.CrossValidation(rounds=…)",
+    "cv_checkpoint": "cv=fpdfp.CrossValidation(checkpoint=…)",
+    **{
+        name: f"run=fpdfp.RunOptions({name}=…)"
+        for name in (
+            "rounds", "tol", "clients_per_round", "compressor", "downlink", "sampling", "drop_out", "prefer",
+            "progress",
+        )
+    },
+}  # fmt: skip
 
 #: The estimators that have a cross-validation of their own.
 SEARCHED = (
@@ -70,78 +105,53 @@ class FederatedLinearModel(
 ):
     """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
 
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        """Refuse parameters of old, by the name of the place where they are now."""
+        for name in named:
+            if name in MOVED:
+                raise ArgumentTypeError(name, f"is no parameter of {cls.__name__}: give {MOVED[name]}")
+        made: Self = super().__new__(cls)
+        return made
+
     def __init__(
         self,
-        penalty: Name = "l1",
-        alpha: float = 1e-3,
+        penalty: Name | ModelPenalty = "l1",
         *,
-        l1_ratio: float = 0.5,
-        l1_weight: float = 1.0,
-        l2: float = 0.0,
-        graph: Any = None,
-        graph_alpha: float = 0.1,
-        graph_form: Form = "weights",
-        feature_groups: Any = None,
-        concavity: float | None = None,
-        penalty_weights: Any = None,
         bounds: Any = None,
         start: Any = None,
         fit_intercept: bool = True,
         standardize: bool = False,
-        method: Any = None,
-        rounds: int = 1000,
-        tol: float | None = 1e-6,
-        clients_per_round: int | None = None,
-        compressor: Any = "auto",
-        downlink: Any = "auto",
-        sampling: Any = "uniform",
-        drop_out: float = 0.0,
-        prefer: Prefer = "balanced",
-        random_state: Any = 0,
-        progress: bool | None = False,
+        method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
     ) -> None:
         self.penalty = penalty
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
-        self.l1_weight = l1_weight
-        self.l2 = l2
-        self.graph = graph
-        self.graph_alpha = graph_alpha
-        self.graph_form = graph_form
-        self.feature_groups = feature_groups
-        self.concavity = concavity
-        self.penalty_weights = penalty_weights
         self.bounds = bounds
         self.start = start
         self.fit_intercept = fit_intercept
         self.standardize = standardize
         self.method = method
-        self.rounds = rounds
-        self.tol = tol
-        self.clients_per_round = clients_per_round
-        self.compressor = compressor
-        self.downlink = downlink
-        self.sampling = sampling
-        self.drop_out = drop_out
-        self.prefer = prefer
-        self.random_state = random_state
-        self.progress = progress
         self.inference = inference
+        self.run = run
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
-        own_init(cls)
+        signature = inspect.signature(cls.__init__)
+        own = [one for name, one in signature.parameters.items() if name != "self"]
+        cls.__signature__ = signature.replace(parameters=own)  # not that of __new__
 
     #: A number, or one for each of several classes.
     intercept_: Any
     #: The intercepts of sites, or of periods.
     _effects: Array
     #: What estimators have that do not take these parameters.
-    concavity: float | None = None
-    penalty_weights: Any = None
-    bounds: Any = None
     start: Any = None
+    fit_intercept: bool = True
+    #: The penalty, with its weight.
+    penalty_: ModelPenalty
+    #: The tolerance of a fit to which none is given.
+    _tol: ClassVar[float] = 1e-6
+    __signature__: ClassVar[inspect.Signature]
     #: The number of the first site that has an intercept of its own, where sites have: 0 if effects are random.
     _first_effect: int = 1
     #: Whether losses are those of a generalised linear model, which know weights and offsets of rows.
@@ -162,19 +172,24 @@ class FederatedLinearModel(
         return super().__sklearn_clone__()
 
     def _check_parameters(self) -> None:
-        _checks.choice("penalty", self.penalty, NAMES)
-        _checks.choice("graph_form", self.graph_form, FORMS)
-        for name in ("alpha", "l1_weight", "l2"):
-            _checks.real(name, getattr(self, name), at_least=0.0)
-        if not 0.0 <= _checks.real("l1_ratio", self.l1_ratio) <= 1.0:
-            raise ValueError(f"l1_ratio must be a number from 0 to 1, got {self.l1_ratio:g}")
-        _checks.real("graph_alpha", self.graph_alpha, positive=True)
+        self.penalty_ = self._check_penalty(as_model_penalty(self.penalty))
         for name in ("fit_intercept", "standardize"):
             _checks.flag(name, getattr(self, name))
-        if self.penalty in USUAL:
-            check_concavity(self.penalty, self.concavity)
         if self.inference != "auto":
             _checks.flag("inference", self.inference)
+        if self.run is not None and not isinstance(self.run, RunOptions):
+            raise ArgumentTypeError("run", f"must be fpdfp.RunOptions or None, got {_checks.kind(self.run)}")
+        if self.run is not None and (self.run.x0 is not None or self.run.metrics):
+            raise ArgumentError("run", "must have neither x0 nor metrics; give start, and see learning_curve")
+
+    def _check_penalty(self, given: ModelPenalty) -> ModelPenalty:
+        """Return the penalty of a fit; refuse lists of options, from which nothing chooses here."""
+        several = [name for name in given.mixed if np.ndim(getattr(given, name))]
+        if several:
+            raise ArgumentError(
+                "penalty", f"must have one number for {several[0]}; cross-validation chooses from several"
+            )
+        return given
 
     def _fit(self, X: Any, groups: Any, classes: int | None, losses: Any, *, effects: bool = False) -> Array:
         """Fit and return the model, intercept last; ``losses(X, owner, ridge)`` makes the clients' losses.
@@ -193,7 +208,7 @@ class FederatedLinearModel(
         if columns.effects:
             indicators = (owner[:, None] == np.arange(first, count)).astype(np.float64)
             prepared = prepared._replace(X=append_columns(prepared.X, indicators))
-        structure = self._structure(columns, moments, prepared.scale, self.feature_groups)
+        structure = self._structure(columns, moments, prepared.scale)
         problem = self._minimise(
             lambda: losses(prepared.X, owner, structure.ridge), structure, columns,
             Scaled(prepared.centre, prepared.scale),
@@ -265,6 +280,10 @@ class FederatedLinearModel(
         plain = self.method is None and not self._penalised and self.inference is not False
         return plain and suits_newton(coefficients, len(self.sites_), self._options())
 
+    def _find_groups(self, given: Any) -> Any:
+        """Return the label of each feature's group, as a penalty says it, or by the terms of a formula."""
+        return given if self.formula_ is None else self._formula_groups(given)
+
     def _owners(self, rows: int, groups: Any) -> IntArray:
         """Return the number of each row's site."""
         if groups is None:
@@ -283,7 +302,7 @@ class FederatedLinearModel(
 
     def _wanted_moments(self, features: int) -> bool | None:
         """Return whether the diagonal of moments is enough; None if none are needed."""
-        learns = self.penalty == "graph" and self.graph is None and features > 1
+        learns = isinstance(self.penalty_, Graph) and self.penalty_.graph is None and features > 1
         return not learns if learns or self.standardize else None
 
     def _scaling(self, features: int, moments: list[Moments]) -> tuple[Array, Array]:
@@ -312,36 +331,28 @@ class FederatedLinearModel(
             X = append_columns(X, np.ones((X.shape[0], 1)))
         return Prepared(X, centre, scale)
 
-    def _structure(self, columns: Columns, moments: list[Moments], scale: Array, feature_groups: Any) -> Structure:
-        matrix: Any = None
-        if self.penalty == "fused":
-            matrix = differences(columns.features)
-        elif self.penalty == "graph":
-            self.graph_ = self._graph(columns.features, moments, scale)
-            matrix = self.graph_.structure(self.graph_form)
-        return build(
-            self.penalty,
-            columns,
-            alpha=float(self.alpha),
-            l1_ratio=float(self.l1_ratio),
-            l1_weight=float(self.l1_weight),
-            l2=float(self.l2),
-            feature_groups=feature_groups,
-            structure=matrix,
-            factors=find_factors(self.penalty_weights, self._names()),
-        )
+    def _structure(self, columns: Columns, moments: list[Moments], scale: Array) -> Structure:
+        return self.penalty_.build(columns, self._details(self.penalty_, columns.features, moments, scale))
 
-    def _graph(self, features: int, moments: list[Moments], scale: Array) -> FeatureGraph:
+    def _details(self, penalty: ModelPenalty, features: int, moments: list[Moments], scale: Array) -> Details:
+        """Return what a penalty needs of the design."""
+        graph = None
+        if isinstance(penalty, Graph):
+            graph = self.graph_ = self._graph(penalty, features, moments, scale)
+        groups = self._find_groups(penalty.groups) if isinstance(penalty, Group) else None
+        return Details(find_factors(penalty.factors, self._names()), groups, graph)
+
+    def _graph(self, penalty: Graph, features: int, moments: list[Moments], scale: Array) -> FeatureGraph:
         """Return the given graph, or the one estimated from the sites' moments."""
-        if self.graph is not None:
-            return as_graph(self.graph, features, getattr(self, "feature_names_in_", None))
+        if penalty.graph is not None:
+            return as_graph(penalty.graph, features, getattr(self, "feature_names_in_", None))
         if not moments:
             return no_edges(features)
         total = Moments.total(moments)
         scaled = Moments(total.count, total.mean / scale, total.scatter / np.outer(scale, scale))
         if not scaled.variance.any():
             return no_edges(features)
-        return feature_graph(scaled, self.graph_alpha, progress=self.progress)
+        return feature_graph(scaled, penalty.sparsity, progress=self._options().progress)
 
     def _run(
         self, problem: Problem, method: Any, rebuild: Callable[[], Problem], x0: Array | None
@@ -349,32 +360,25 @@ class FederatedLinearModel(
         """Return the fit and its problem; ``rebuild`` makes the problem anew, of what is known of outcomes by then."""
         return self._solve(problem, method, x0), problem
 
-    def _draw_seed(self) -> int:
-        """Return the seed of ``random_state``, drawn from it if it is not a number."""
-        seed = self.random_state
-        if not isinstance(seed, int | np.integer):
-            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        return int(seed)
-
     def _options(self, **more: Any) -> RunOptions:
-        """Return the options of a run: parameters of the estimator that have the name of one are that option."""
-        options = {field.name: getattr(self, field.name) for field in fields(RunOptions) if hasattr(self, field.name)}
-        return RunOptions(**options, **more)
+        """Return the options of a run; by default there is no progress bar."""
+        given = RunOptions(progress=False) if self.run is None else self.run
+        tol = self._tol if given.tol is None else given.tol or None
+        return dataclasses.replace(given, tol=tol, **more)
 
     def _solve(self, problem: Problem, method: Any, x0: Array | None = None) -> Result:
-        options = self._options(seed=self._draw_seed(), x0=x0, callbacks=[self.iterates_])
-        result = run(problem, method, options)
+        options = self._options()
+        result = run(
+            problem, method, dataclasses.replace(options, x0=x0, callbacks=[*options.callbacks, self.iterates_])
+        )
         # Newton's method ends where its model of F says that tol is reached, which is no bound.
         newton = self._exact or self._by_glm or isinstance(method, ProximalNewton)
-        if self.tol is not None and result.status not in (
-            "converged",
-            "diverged",
-            *(("stationary",) if newton else ()),
-        ):
-            warn(self._shortfall(result), ConvergenceWarning)
+        reached = ("converged", "diverged", "stationary") if newton else ("converged", "diverged")
+        if options.tol is not None and result.status not in reached:
+            warn(self._shortfall(result, options.tol), ConvergenceWarning)
         return result
 
-    def _shortfall(self, result: Result) -> str:
+    def _shortfall(self, result: Result, tol: float) -> str:
         """Return a text on how far a run is from the tolerance and what may help."""
         gap = result.certificate.relative_gap
         reached = "no duality gap is available" if gap is None else f"the relative duality gap is {gap:.2g}"
@@ -382,7 +386,7 @@ class FederatedLinearModel(
         advice += [] if self.standardize else ["scale the features (standardize=True)"]
         hint = f"; {', or '.join(advice)}" if advice else ""
         return (
-            f"{type(self).__name__} may not have reached tol={self.tol:g} after {result.rounds} rounds "
+            f"{type(self).__name__} may not have reached tol={tol:g} after {result.rounds} rounds "
             f"({result.status}; {reached}){hint}"
         )
 

@@ -52,9 +52,9 @@ def find_factors(given: Any, names: Names) -> Array:
     """Return the factor of each feature's penalty, 1 where nothing is said."""
     if given is None:
         return np.ones(len(names.features))
-    factors = names.numbers("penalty_weights", given, 1.0)
+    factors = names.numbers("factors", given, 1.0)
     if (factors < 0).any():
-        raise ArgumentError("penalty_weights", f"must be at least 0, got {factors.min():g}")
+        raise ArgumentError("factors", f"must be at least 0, got {factors.min():g}")
     return factors
 
 

@@ -15,7 +15,7 @@ from fpdfp._typing import Array
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, RefusalError
-from fpdfp.federation.cohort import Cohort, LocalCohort
+from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import Distribution, Family, ModelSpec, MomentsQuestion
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.tree import Level
@@ -43,7 +43,7 @@ class ByFormula:
         fit ends, or begins anew without them.
         """
         _checks.choice("on_refusal", on_refusal, ("stop", "exclude"))
-        if not isinstance(source, Cohort):
+        if not isinstance(source, TableCohort):
             source = LocalCohort(source, groups)
         elif groups is not None:
             raise ArgumentError("groups", "must be None for a federation, whose sites are known")
@@ -82,7 +82,7 @@ class ByFormula:
         diagonal = self._wanted_moments(d)
         moments: list[Moments] = []
         if diagonal is not None and d:
-            moments = asking.ask(MomentsQuestion(design, found.means, diagonal))
+            moments = [asking.ask(MomentsQuestion(design, found.means, diagonal))]
         centre, scale = self._scaling(d, moments)
         others = tuple(asking.names[self._first_effect :]) if effects else ()
         options = self._spec_options()
@@ -91,7 +91,7 @@ class ByFormula:
         columns = columns._replace(random=bool(others) and self._first_effect == 0)
         if family == "Softmax" and columns.flat:
             family = "Multinomial"
-        structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0), self._formula_groups())
+        structure = self._structure(columns, moments, np.where(scale > 0, scale, 1.0))
         spec = ModelSpec(
             design, found.means, centre, scale, found.intercept, family, found.classes, structure.ridge,
             None if distribution is None else Distribution.of(distribution), found.weight_scale, others,
@@ -107,7 +107,8 @@ class ByFormula:
         used = Scaled(centre, np.where(scale > 0, scale, 1.0))
         problem = self._minimise(build, structure, columns, used, self._choose_method)
         self._note_run(problem, formula=str(formula), missing=missing, levels=levels, weights=weights)
-        down = asking.down + len(moments) * plain_bits((2 * d,), np.dtype(np.float64)) * int(bool(self.standardize))
+        told = len(asking.names) if moments and self.standardize else 0
+        down = asking.down + told * plain_bits((2 * d,), np.dtype(np.float64))
         self._keep(problem, columns, structure.ridge, asking.up, down)
         self.rows_ = dict(zip(asking.names, found.used, strict=True))
         self.left_out_ = {
@@ -154,9 +155,9 @@ class ByFormula:
         """Return the weights of classes; none where all are 1."""
         return ()
 
-    def _formula_groups(self: Any) -> Any:
-        """Return the group of each feature: that of its term, or what ``feature_groups`` says of features and terms."""
-        design, given = self.plan_.design, self.feature_groups
+    def _formula_groups(self: Any, given: Any) -> Any:
+        """Return the group of each feature: that of its term, or what a penalty says of features and terms."""
+        design = self.plan_.design
         if given is None:
             return design.term_of_each
         if not isinstance(given, dict):
@@ -164,7 +165,7 @@ class ByFormula:
         known = {*design.names, *design.term_of_each}
         strange = [name for name in given if name not in known]
         if strange:
-            raise ArgumentError("feature_groups:", f"{strange[0]!r} is no feature and no term of the formula")
+            raise ArgumentError("groups:", f"{strange[0]!r} is no feature and no term of the formula")
         pairs = zip(design.names, design.term_of_each, strict=True)
         return [str(given.get(name, given.get(term, term))) for name, term in pairs]
 

@@ -19,9 +19,9 @@ from fpdfp.losses import Losses
 from fpdfp.models import tables
 from fpdfp.models.base import FederatedLinearModel
 from fpdfp.models.formulas import Plan
+from fpdfp.models.penalty import Columns
 from fpdfp.models.rows import column, refuse_column, refuse_of_rows, row_weights
 from fpdfp.models.site_effects import effects_of
-from fpdfp.models.structure import Columns
 from fpdfp.problem import Problem
 
 
@@ -43,6 +43,7 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
     """Models of classes whose coefficients are one vector, fitted by Newton steps."""
 
     _exact = True
+    _tol = 1e-8
     _kind: Family
     site_effects: Literal["none", "fixed"]
 

@@ -11,13 +11,15 @@ from sklearn.utils.validation import validate_data
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.plain import plain_bits
-from fpdfp.datasets.graph import Form
+from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import GLM, Logistic, Losses, Multinomial, Softmax
+from fpdfp.methods.base import Method
 from fpdfp.models import tables
 from fpdfp.models.base import FederatedLinearModel
+from fpdfp.models.penalty import Columns, ModelPenalty, Name
 from fpdfp.models.rows import (
     check_class_weight,
     class_weights,
@@ -27,8 +29,6 @@ from fpdfp.models.rows import (
     row_weights,
 )
 from fpdfp.models.stepping import Scaled
-from fpdfp.models.structure import Columns, Name
-from fpdfp.precondition.cost import Prefer
 
 if TYPE_CHECKING:
     from fpdfp.families import Family
@@ -37,47 +37,16 @@ if TYPE_CHECKING:
 class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     r"""Logistic regression with a structured penalty; rows stay at their sites.
 
-    Minimises the mean of the logistic losses (of the softmax losses for three or more classes) over all rows, plus
-
-    * ``"l1"``: :math:`α\|w\|_1`
-    * ``"elasticnet"``: :math:`α(r\|w\|_1 + \frac{1-r}{2}\|w\|^2)`, r = ``l1_ratio``
-    * ``"group"``: :math:`α\sum_g \sqrt{d_g}\,\|w_g\|` over ``feature_groups``, with :math:`d_g` coefficients each
-    * ``"sparse group"``: :math:`α(r\|w\|_1 + (1-r)\sum_g \sqrt{d_g}\,\|w_g\|)`
-    * ``"ridge"``: :math:`\frac{α}{2}\|w\|^2`, and ``"none"``
-    * ``"mcp"``, ``"scad"``: concave penalties with the slope α at 0 and none for large coefficients, which are hardly
-      shrunk (see the notes)
-    * ``"fused"``: :math:`α(\sum_j |w_{j+1} - w_j| + c\|w\|_1)`, c = ``l1_weight``
-    * ``"graph"``: :math:`α(\|Gw\|_1 + c\|w\|_1)`, with G a graph of the features
-
-    and :math:`\frac{l_2}{2}\|w\|^2` (``alpha=0`` leaves only the ridge). The intercept is not penalised.
-    scikit-learn's C is 1/(αn) for n rows.
+    Minimises the mean of the logistic losses (of the softmax losses for three or more classes) over all rows, plus a
+    penalty of the coefficients w. The intercept is not penalised. scikit-learn's C is 1/(weight · n) for n rows.
 
     Parameters
     ----------
     penalty
-        ``"l1"``, ``"elasticnet"``, ``"group"``, ``"sparse group"``, ``"mcp"``, ``"scad"``, ``"fused"``, ``"graph"``,
-        ``"ridge"`` or ``"none"``.
-    alpha
-        Its weight α.
-    l1_ratio, l1_weight, l2
-        r, c and the ridge above.
-    graph
-        For ``"graph"``: anything that :func:`fpdfp.datasets.as_graph` accepts (a matrix of weights, a list of edges, a
-        networkx graph; features by number, or by name if X has column names). By default it is estimated: each site
-        sends the moments of its features, and the graphical lasso is applied to their sum.
-    graph_alpha
-        The penalty of the graphical lasso: larger means fewer edges.
-    graph_form
-        ``"weights"``: G is the matrix of weights, as in the paper; ``"differences"``: a row w_i ∓ w_j for each edge.
-    feature_groups
-        For ``"group"`` and ``"sparse group"``: the label of each feature's group.
-    concavity
-        γ of ``"mcp"``, above 1 (3 by default), or a of ``"scad"``, above 2 (3.7 by default): the slope is 0 from γα, or
-        aα, on.
-    penalty_weights
-        What multiplies the penalty of each feature, ``l2`` included: an array, or a dictionary by feature or by term of
-        the formula (1 for all others). 0 is not penalised. The features of a group must have the same one; of
-        ``"fused"`` and ``"graph"`` it is for the part :math:`c\|w\|_1`.
+        A penalty with its weight: :class:`fpdfp.L1`, :class:`fpdfp.ElasticNet`, :class:`fpdfp.Group`,
+        :class:`fpdfp.SparseGroup`, :class:`fpdfp.MCP`, :class:`fpdfp.SCAD`, :class:`fpdfp.Fused`, :class:`fpdfp.Graph`
+        or :class:`fpdfp.Ridge`. Or the name of one with its defaults: ``"l1"``, ``"elasticnet"``, ``"group"``,
+        ``"sparse group"``, ``"mcp"``, ``"scad"``, ``"fused"``, ``"graph"``, ``"ridge"``; or ``"none"``.
     bounds
         The least and the largest value of coefficients (not of the intercept), for features as they are given: a pair
         of numbers or arrays, None or infinite for no limit, or a dictionary of such pairs by feature or term. There are
@@ -93,16 +62,16 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     standardize
         Whether features are scaled to unit variance (and, if dense, centred) by the moments of all sites together;
         coefficients are for the original features. In a pipeline, ``StandardScaler`` would need all rows in one place.
-    method, clients_per_round, compressor, downlink, sampling, drop_out, prefer
-        As in :func:`fpdfp.solve`. By default all sites participate in every round, and everything is automatic.
-    rounds, tol
-        The largest number of rounds, and the relative duality gap at which to stop (the residual if no gap is known);
-        None runs all rounds. Predictions have about half the digits of the objective: the test of sample weights in
-        scikit-learn's ``check_estimator`` compares them to 1e-7 and needs ``tol=1e-11``.
-    random_state
-        The seed of all randomness.
-    progress
-        Whether to show a progress bar; None shows it on a terminal.
+    method
+        As in :func:`fpdfp.solve`; None chooses one.
+    inference
+        Whether sites are asked for the sums that standard errors need: ``"auto"`` asks where there is no penalty.
+    run
+        :class:`fpdfp.RunOptions`: rounds, tolerance, participation, messages, seed and progress bar of the run, as in
+        :func:`fpdfp.solve`. None is for at most 1,000 rounds, a tolerance of 1e-6 and no progress bar; a
+        ``tol`` that is not given is this one as well, and ``tol=0`` runs all rounds.
+        Predictions have about half the digits of the objective: the test of sample weights in scikit-learn's
+        ``check_estimator`` compares them to 1e-7 and needs ``RunOptions(tol=1e-11)``.
 
     Attributes
     ----------
@@ -113,7 +82,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     sites_
         The names of the sites.
     graph_
-        The graph, for ``penalty="graph"``.
+        The graph, for :class:`fpdfp.Graph`.
+    penalty_
+        The penalty, with its weight.
     n_iter_
         Rounds.
     bits_up_, bits_down_
@@ -122,16 +93,11 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         The history of the run, and the result of :func:`fpdfp.solve`.
 
     n_steps_
-        How many problems were solved, more than one for ``"mcp"`` and ``"scad"``; rounds and bits are those of all.
+        How many problems were solved, more than one for MCP and SCAD; rounds and bits are those of all, ``result_`` is
+        that of the last.
 
     Notes
     -----
-    MCP and SCAD are minimised by local linear approximation (Zou and Li 2008): l1 problems with a weight for each
-    coefficient, the slope of the penalty where the last problem ended, until weights settle or 50 were solved. The
-    first is the lasso, or has the slopes at ``start``. Each step decreases the objective, and where weights settle the
-    end is a stationary point; it need not be the least value, and depends on the start. ``result_``, its duality gap
-    included, is that of the last l1 problem.
-
     X may be an array, a sparse matrix, or a table of pandas or Polars with numeric columns.
 
     ``groups`` of ``fit`` is the site of each row; without it there is one site. In cross-validation scikit-learn passes
@@ -141,10 +107,10 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from fpdfp import FederatedLogisticRegression
+    >>> import fpdfp
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> hospital = (X[:, 0] > 12).astype(int) + (X[:, 0] > 15)
-    >>> model = FederatedLogisticRegression(penalty="graph", alpha=0.01, standardize=True)
+    >>> model = fpdfp.FederatedLogisticRegression(fpdfp.Graph(weight=0.01), standardize=True)
     >>> model.fit(X, y, groups=hospital).score(X, y) > 0.96
     True
     >>> len(model.sites_), model.n_iter_ < 100, model.graph_.edges > 100
@@ -153,43 +119,20 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
 
     def __init__(
         self,
-        penalty: Name = "l1",
-        alpha: float = 1e-3,
+        penalty: Name | ModelPenalty = "l1",
         *,
-        l1_ratio: float = 0.5,
-        l1_weight: float = 1.0,
-        l2: float = 0.0,
-        graph: Any = None,
-        graph_alpha: float = 0.1,
-        graph_form: Form = "weights",
-        feature_groups: Any = None,
-        concavity: float | None = None,
-        penalty_weights: Any = None,
+        class_weight: Any = None,
         bounds: Any = None,
         start: Any = None,
-        class_weight: Any = None,
         fit_intercept: bool = True,
         standardize: bool = False,
-        method: Any = None,
-        rounds: int = 1000,
-        tol: float | None = 1e-6,
-        clients_per_round: int | None = None,
-        compressor: Any = "auto",
-        downlink: Any = "auto",
-        sampling: Any = "uniform",
-        drop_out: float = 0.0,
-        prefer: Prefer = "balanced",
-        random_state: Any = 0,
-        progress: bool | None = False,
+        method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
     ) -> None:
         super().__init__(
-            penalty, alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph, graph_alpha=graph_alpha,
-            graph_form=graph_form, feature_groups=feature_groups, concavity=concavity, penalty_weights=penalty_weights,
-            bounds=bounds, start=start, fit_intercept=fit_intercept, standardize=standardize, method=method,
-            rounds=rounds, tol=tol, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink,
-            sampling=sampling, drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress,
-            inference=inference,
+            penalty, bounds=bounds, start=start, fit_intercept=fit_intercept, standardize=standardize, method=method,
+            inference=inference, run=run,
         )  # fmt: skip
         self.class_weight = class_weight
 
@@ -221,7 +164,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         groups
             The site of each row, or the name of the column that says so.
         sample_weight
-            The weight of each row; their mean is made 1, so that ``alpha`` means the same.
+            The weight of each row; their mean is made 1, so that the weight of the penalty means the same.
         offset
             What is added to the score of each row, for two classes.
         weights

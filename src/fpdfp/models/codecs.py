@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,12 +11,17 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.cohorts.validation import validate
+from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError, MessageError
+from fpdfp.families import Family
 from fpdfp.federation.questions import Distribution, dump
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Level
 from fpdfp.inference import Information
+from fpdfp.models.cross_validation import CrossValidation
 from fpdfp.models.formulas import Plan
+from fpdfp.models.penalty import KINDS as PENALTIES
+from fpdfp.models.penalty import ModelPenalty, NoPenalty
 from fpdfp.models.random_effects import Variances
 
 #: The kinds of labels by NumPy's letters: what each label must be, and the type of their array.
@@ -210,3 +216,83 @@ SITES = optional(several(record(
     Information, rows=INTEGER, weight=NUMBER, log_likelihood=NUMBER, deviance=NUMBER, pearson=NUMBER, score=NUMBERS,
     hessian=NUMBERS, meat=optional(NUMBERS),
 )))  # fmt: skip
+
+
+#: What stands for a parameter that is an object without a form in a file.
+UNKNOWN: Any = object()
+#: The classes of parameters that have one.
+RECORDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (*(kind for kind in PENALTIES.values() if kind is not NoPenalty), RunOptions)
+} | {"CrossValidation": CrossValidation}
+
+
+def write_parameter(value: Any) -> Any:
+    """Return a parameter of a model as JSON has it, UNKNOWN for one that has no such form.
+
+    Numbers, texts, truth values, lists and dictionaries of these are as they are; penalties, options of runs and
+    cross-validations by the fields that differ from the default, families by their parameters.
+    """
+    value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+    if value is None or isinstance(value, bool | str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, Family):
+        return {"family": FAMILY.write(value)}
+    if isinstance(value, list | tuple):
+        found = [write_parameter(one) for one in value]
+        return UNKNOWN if UNKNOWN in found else found
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value) and not {"family", "class"} & {*value}:
+        made = {name: write_parameter(one) for name, one in value.items()}
+        return UNKNOWN if UNKNOWN in made.values() else made
+    if type(value) in RECORDS.values():
+        made = _write_fields(value)
+        return UNKNOWN if UNKNOWN in made.values() else {"class": type(value).__name__, "fields": made}
+    return UNKNOWN
+
+
+def _write_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that differ from their defaults."""
+    pairs = [(one.name, getattr(value, one.name), one.default) for one in dataclasses.fields(value)]
+    return {name: write_parameter(given) for name, given, usual in pairs if given is not usual}
+
+
+def read_parameter(value: Any, name: str) -> Any:
+    """Return a parameter that :func:`write_parameter` wrote; constructors check it."""
+    if isinstance(value, list):
+        return [read_parameter(one, name) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"family"}:
+        return FAMILY.read(value["family"], name)
+    if "class" not in value:
+        return {key: read_parameter(one, name) for key, one in value.items()}
+    fields = value.get("fields")
+    if set(value) != {"class", "fields"} or value["class"] not in RECORDS or not isinstance(fields, dict):
+        raise MessageError(f"{name} must be a class that models take, and its fields")
+    kind = RECORDS[value["class"]]
+    known = [one.name for one in dataclasses.fields(kind)]
+    strange = [one for one in fields if one not in known]
+    if strange:
+        raise MessageError(f"{name}: {kind.__name__} has no field {strange[0]!a}")
+    try:
+        return kind(**{one: read_parameter(part, f"{name}: {one}") for one, part in fields.items()})
+    except (TypeError, ValueError) as error:
+        raise MessageError(f"{name}: {error}") from None
+
+
+def _write_penalty(value: Any) -> Any:
+    """Write a penalty without what has no form in a file, as a graph that is an object."""
+    if isinstance(value, NoPenalty):
+        return None
+    fields = {name: one for name, one in _write_fields(value).items() if one is not UNKNOWN}
+    return {"class": type(value).__name__, "fields": fields}
+
+
+def _read_penalty(value: Any, name: str) -> ModelPenalty:
+    made = NoPenalty() if value is None else read_parameter(value, name)
+    if not isinstance(made, ModelPenalty):
+        raise MessageError(f"{name} must be a penalty")
+    return made
+
+
+#: The penalty of a fit.
+PENALTY = Codec(_write_penalty, _read_penalty)

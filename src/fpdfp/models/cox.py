@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.plain import plain_bits
-from fpdfp.datasets.graph import Form
+from fpdfp.engines.options import RunOptions
 from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, ModelSpec, write_answer
@@ -25,12 +25,12 @@ from fpdfp.inference.covariances import Kind
 from fpdfp.inference.hypotheses import judge
 from fpdfp.losses import Cox, Losses
 from fpdfp.losses.cox import TIES, Ties
+from fpdfp.methods.base import Method
 from fpdfp.models import codecs, tables
 from fpdfp.models.base import FederatedLinearModel
 from fpdfp.models.formulas import Asking
-from fpdfp.models.structure import Columns, Name
+from fpdfp.models.penalty import Columns, ModelPenalty, Name
 from fpdfp.precondition.base import full
-from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves, Times
 from fpdfp.survival.counts import check_grid
@@ -58,8 +58,7 @@ class FederatedCoxRegression(FederatedLinearModel):
 
     Parameters
     ----------
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
-    bounds, start
+    penalty, bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``.
     ties
         How events at the same time are treated: ``"efron"`` or ``"breslow"``.
@@ -71,12 +70,12 @@ class FederatedCoxRegression(FederatedLinearModel):
         As there.
     method
         By default :class:`fpdfp.ProximalNewton` for up to 1,000 columns.
-    rounds, tol
-        The largest number of rounds, and the relative accuracy of the objective at which to stop.
-    clients_per_round, compressor, downlink, sampling, drop_out, prefer, random_state, progress
-        As there.
     inference
         Whether sites are asked for the sums that standard errors need: ``"auto"`` asks where there is no penalty.
+    run
+        :class:`fpdfp.RunOptions`: rounds, tolerance, participation, messages, seed and progress bar of the run, as in
+        :func:`fpdfp.solve`. None is for at most 1,000 rounds, a tolerance of 1e-8 and no progress bar; a
+        ``tol`` that is not given is this one as well, and ``tol=0`` runs all rounds.
 
     Attributes
     ----------
@@ -122,6 +121,7 @@ class FederatedCoxRegression(FederatedLinearModel):
     events_: dict[str, int] | None
     score_statistic_: float | None
     _exact = True
+    _tol = 1e-8
     _survives = True
 
     _kept = FederatedLinearModel._kept | {
@@ -140,42 +140,20 @@ class FederatedCoxRegression(FederatedLinearModel):
 
     def __init__(
         self,
-        penalty: Name = "none",
-        alpha: float = 0.0,
+        penalty: Name | ModelPenalty = "none",
         *,
         ties: Ties = "efron",
-        l1_ratio: float = 0.5,
-        l1_weight: float = 1.0,
-        l2: float = 0.0,
-        graph: Any = None,
-        graph_alpha: float = 0.1,
-        graph_form: Form = "weights",
-        feature_groups: Any = None,
-        concavity: float | None = None,
-        penalty_weights: Any = None,
+        baseline: Any = True,
         bounds: Any = None,
         start: Any = None,
-        baseline: Any = True,
         standardize: bool = False,
-        method: Any = None,
-        rounds: int = 100,
-        tol: float | None = 1e-8,
-        clients_per_round: int | None = None,
-        compressor: Any = "auto",
-        downlink: Any = "auto",
-        sampling: Any = "uniform",
-        drop_out: float = 0.0,
-        prefer: Prefer = "balanced",
-        random_state: Any = 0,
-        progress: bool | None = False,
+        method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
     ) -> None:
         super().__init__(
-            penalty, alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph, graph_alpha=graph_alpha,
-            graph_form=graph_form, feature_groups=feature_groups, concavity=concavity, penalty_weights=penalty_weights,
-            bounds=bounds, start=start, fit_intercept=False, standardize=standardize, method=method, rounds=rounds,
-            tol=tol, clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
-            drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
+            penalty, bounds=bounds, start=start, fit_intercept=False, standardize=standardize, method=method,
+            inference=inference, run=run,
         )  # fmt: skip
         self.ties = ties
         self.baseline = baseline
@@ -260,7 +238,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         self._take_model(self._fit(X, groups, None, losses))
         x = self.result_.x.astype(np.float64)
         sums = [find_concordance(part, x) for part in parts]
-        self._keep_concordance(sums)
+        self._keep_concordance(sum(sums[1:], start=sums[0]))
         found = [] if self.baseline is False else [find_baselines(part, x, self.ties, grid) for part in parts]
         self._keep_baselines(found)
         self.bits_up_ += 8 * sum(len(pack(write_answer(one))) for one in sums)
@@ -300,7 +278,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         try:
             self._keep_concordance(asking.ask(ConcordanceQuestion(spec, x)))
             if self.baseline is not False:
-                self._keep_baselines(asking.ask(BaselineQuestion(spec, x, self._baseline_times())))
+                self._keep_baselines(asking.ask_each(BaselineQuestion(spec, x, self._baseline_times())))
         except RefusalError as error:
             self._refused = f"{error} (give baseline=[…], the times at which sites tell their hazards)"
         self.bits_up_, self.bits_down_ = (
@@ -312,9 +290,9 @@ class FederatedCoxRegression(FederatedLinearModel):
         (row,) = model
         self.coef_ = row[:-1]
 
-    def _keep_concordance(self, parts: list[Concordance]) -> None:
+    def _keep_concordance(self, found: Concordance) -> None:
         self.exchanges_ |= {"concordance": 1}
-        self.concordance_ = sum(parts[1:], start=parts[0])
+        self.concordance_ = found
 
     def _keep_baselines(self, found: list[Baselines]) -> None:
         """Keep baseline hazards, for features as they were given."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
+from fpdfp._typing import Array
+from fpdfp.engines.options import RunOptions
+from fpdfp.losses.classes import Link
+from fpdfp.losses.cox import Ties
+from fpdfp.methods.base import Method
 from fpdfp.models.classifier import FederatedLogisticRegression
 from fpdfp.models.cox import FederatedCoxRegression
-from fpdfp.models.cross_validation import CrossValidated
+from fpdfp.models.cross_validation import CrossValidated, CrossValidation
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.multinomial import FederatedMultinomialRegression
 from fpdfp.models.ordinal import FederatedOrdinalRegression
+from fpdfp.models.penalty import ModelPenalty, Name
 from fpdfp.models.regressor import FederatedLinearRegression
 
 
@@ -21,42 +29,20 @@ class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression)
     Parameters
     ----------
     penalty
-        As in :class:`FederatedLogisticRegression`, except ``"none"``, ``"mcp"`` and ``"scad"``.
-    alphas
-        How many weights, from the smallest whose solution is zero down to ``ratio`` times that; or the weights.
-    ratio
-        The least weight relative to the largest.
+        As in :class:`FederatedLogisticRegression`, without a weight, and convex. Options of it may be lists of numbers,
+        from which one is chosen as well: ``fpdfp.ElasticNet(l1_ratio=[0.5, 0.9])``, ``fpdfp.Graph(l1=[0.5, 1.0])``.
     cv
-        In how many folds each site divides its rows at random, classes evenly; ``"sites"`` to leave out one site at a
-        time; or an array with the fold of each row, a splitter of scikit-learn, or its pairs of training and test rows,
-        whose test rows must be all rows once.
-    scoring
-        ``"deviance"``: that of the rows left out, divided by their weight. Or, in one more exchange, ``"brier"``,
-        ``"accuracy"`` or ``"auc"`` for classes, ``"mse"`` or ``"mae"`` for numbers, ``"concordance"`` for times. The
-        area under the ROC curve (of several classes the mean of each against all others) is that of histograms of the
-        linear predictor with 1,002 cells, in two exchanges; ``score_bound_`` says how far it is off at most.
-        Sites with a policy tell deviances and Brier scores only.
-    rule
-        ``"min"`` for the weight of the best mean score, ``"1se"`` for the largest weight whose score is within one
-        standard error of that.
-    cv_tol, cv_rounds
-        The relative accuracy of the problems of the cross-validation, as it is estimated, and the most exchanges.
-    cv_checkpoint
-        A folder to which all answers of sites, and the fit at the end, are written. After an interruption the same
-        ``fit`` goes on there, to exactly the bits of one that was not interrupted; nothing is asked, nor paid for,
-        twice.
-    l1_ratio, l1_weight
-        Numbers, or lists of numbers to choose from as well: how an elastic net is mixed, and the weight of single
-        coefficients beside that of the edges of a graph.
-    **others
+        :class:`fpdfp.CrossValidation`, or its ``folds``: how many folds at each site, ``"sites"`` to leave out one site
+        at a time, or the fold of each row.
+    class_weight, bounds, fit_intercept, standardize, method, inference, run
         As in :class:`FederatedLogisticRegression`.
 
     Attributes
     ----------
     alpha_, alpha_min_, alpha_1se_
         The weight that was chosen, and that of either rule.
-    l1_ratio_, l1_weight_
-        How the penalty is mixed.
+    penalty_
+        The penalty with the weight and the options that were chosen.
     alphas_
         The weights, largest first.
     scores_
@@ -78,10 +64,30 @@ class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression)
     >>> import fpdfp
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> hospital = (X[:, 0] > 12).astype(int) + (X[:, 0] > 15)
-    >>> model = fpdfp.FederatedLogisticRegressionCV(standardize=True, alphas=20).fit(X, y, groups=hospital)
+    >>> model = fpdfp.FederatedLogisticRegressionCV(cv=fpdfp.CrossValidation(alphas=20), standardize=True)
+    >>> model = model.fit(X, y, groups=hospital)
     >>> model.scores_.shape, 0.0 < model.alpha_min_ <= model.alpha_1se_
     ((20, 5), True)
     """
+
+    def __init__(
+        self,
+        penalty: Name | ModelPenalty = "l1",
+        *,
+        cv: int | str | Array | CrossValidation | Any = 5,
+        class_weight: Any = None,
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        method: Method | None = None,
+        inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
+    ) -> None:
+        super().__init__(
+            penalty, class_weight=class_weight, bounds=bounds, fit_intercept=fit_intercept, standardize=standardize,
+            method=method, inference=inference, run=run,
+        )  # fmt: skip
+        self.cv = cv
 
 
 class FederatedLinearRegressionCV(CrossValidated, FederatedLinearRegression):
@@ -89,11 +95,50 @@ class FederatedLinearRegressionCV(CrossValidated, FederatedLinearRegression):
     :class:`FederatedLogisticRegressionCV` and :class:`FederatedLinearRegression`.
     """  # noqa: D205
 
+    def __init__(
+        self,
+        penalty: Name | ModelPenalty = "l1",
+        *,
+        cv: int | str | Array | CrossValidation | Any = 5,
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        method: Method | None = None,
+        inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
+    ) -> None:
+        super().__init__(
+            penalty, bounds=bounds, fit_intercept=fit_intercept, standardize=standardize, method=method,
+            inference=inference, run=run,
+        )  # fmt: skip
+        self.cv = cv
+
 
 class FederatedGLMCV(CrossValidated, FederatedGLM):
     """A generalised linear model whose penalty weight is chosen by cross-validation; see
     :class:`FederatedLogisticRegressionCV` and :class:`FederatedGLM`.
     """  # noqa: D205
+
+    def __init__(
+        self,
+        family: Any = "gaussian",
+        link: str | None = None,
+        *,
+        penalty: Name | ModelPenalty = "l1",
+        cv: int | str | Array | CrossValidation | Any = 5,
+        site_effects: Literal["none", "fixed", "random"] = "none",
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        method: Method | None = None,
+        inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
+    ) -> None:
+        super().__init__(
+            family, link, penalty=penalty, site_effects=site_effects, bounds=bounds, fit_intercept=fit_intercept,
+            standardize=standardize, method=method, inference=inference, run=run,
+        )  # fmt: skip
+        self.cv = cv
 
 
 class FederatedMultinomialRegressionCV(CrossValidated, FederatedMultinomialRegression):
@@ -104,11 +149,51 @@ class FederatedMultinomialRegressionCV(CrossValidated, FederatedMultinomialRegre
     treats all classes alike, as ``cv.glmnet(family="multinomial")`` does.
     """  # noqa: D205
 
+    def __init__(
+        self,
+        reference: Any = None,
+        *,
+        penalty: Name | ModelPenalty = "l1",
+        cv: int | str | Array | CrossValidation | Any = 5,
+        site_effects: Literal["none", "fixed"] = "none",
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        method: Method | None = None,
+        inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
+    ) -> None:
+        super().__init__(
+            reference, penalty=penalty, site_effects=site_effects, bounds=bounds, fit_intercept=fit_intercept,
+            standardize=standardize, method=method, inference=inference, run=run,
+        )  # fmt: skip
+        self.cv = cv
+
 
 class FederatedOrdinalRegressionCV(CrossValidated, FederatedOrdinalRegression):
     """Regression of ordered classes whose penalty weight is chosen by cross-validation; see
     :class:`FederatedLogisticRegressionCV` and :class:`FederatedOrdinalRegression`.
     """  # noqa: D205
+
+    def __init__(
+        self,
+        link: Link = "logit",
+        *,
+        order: Any = None,
+        penalty: Name | ModelPenalty = "l1",
+        cv: int | str | Array | CrossValidation | Any = 5,
+        site_effects: Literal["none", "fixed"] = "none",
+        bounds: Any = None,
+        standardize: bool = False,
+        method: Method | None = None,
+        inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
+    ) -> None:
+        super().__init__(
+            link, order=order, penalty=penalty, site_effects=site_effects, bounds=bounds, standardize=standardize,
+            method=method, inference=inference, run=run,
+        )  # fmt: skip
+        self.cv = cv
 
 
 class FederatedCoxRegressionCV(CrossValidated, FederatedCoxRegression):
@@ -117,3 +202,22 @@ class FederatedCoxRegressionCV(CrossValidated, FederatedCoxRegression):
 
     The deviance of rows left out is what they add to that of the others, per event (van Houwelingen et al. 2006).
     """  # noqa: D205
+
+    def __init__(
+        self,
+        penalty: Name | ModelPenalty = "l1",
+        *,
+        cv: int | str | Array | CrossValidation | Any = 5,
+        ties: Ties = "efron",
+        baseline: Any = True,
+        bounds: Any = None,
+        standardize: bool = False,
+        method: Method | None = None,
+        inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
+    ) -> None:
+        super().__init__(
+            penalty, ties=ties, baseline=baseline, bounds=bounds, standardize=standardize, method=method,
+            inference=inference, run=run,
+        )  # fmt: skip
+        self.cv = cv

@@ -3,141 +3,127 @@
 from __future__ import annotations
 
 import copy
-import inspect
-import itertools
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines.held_scores import make_score
+from fpdfp.engines.options import RunOptions
 from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.losses import Losses
-from fpdfp.models.concave import USUAL
-from fpdfp.models.selecting import Structures, make_problem
+from fpdfp.models.penalty import Columns, ModelPenalty, Structure
+from fpdfp.models.selecting import Structures, check_convex, make_problem
 from fpdfp.models.stepping import Scaled
-from fpdfp.models.structure import Columns, Name, Structure
 from fpdfp.problem import Model, Problem
 from fpdfp.scores.base import outcome_of
 from fpdfp.selection.batch import Batch
-from fpdfp.selection.choice import RULES, Curve, summarise
+from fpdfp.selection.choice import RULES, Curve, Rule, summarise
 from fpdfp.selection.curves import Curves
 from fpdfp.selection.many import collect, run
-from fpdfp.selection.paths import Path, check_grid, count_alphas, settle
+from fpdfp.selection.paths import RATIO, Path, check_grid, count_alphas, settle
 from fpdfp.selection.task import Task
 
-#: The parameters that a cross-validation has in place of ``alpha``.
-OWN = {
-    "alphas": 100, "ratio": 1e-3, "cv": 5, "scoring": "deviance", "rule": "min", "cv_tol": 1e-4, "cv_rounds": 500,
-    "cv_checkpoint": None,
-}  # fmt: skip
 #: The names of scores.
 SCORES = ("deviance", "brier", "accuracy", "auc", "mse", "mae", "concordance")
-#: What may be a list, and is then chosen too.
-MIXED = ("l1_ratio", "l1_weight")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CrossValidation:
+    """How a cross-validation chooses the weight of a penalty.
+
+    Parameters
+    ----------
+    folds
+        In how many folds each site divides its rows at random, classes evenly; ``"sites"`` to leave out one site at a
+        time; or an array with the fold of each row, a splitter of scikit-learn, or its pairs of training and test rows,
+        whose test rows must be all rows once.
+    alphas
+        How many weights, from the smallest whose solution is zero down to ``ratio`` times that; or the weights.
+    ratio
+        The least weight relative to the largest.
+    scoring
+        ``"deviance"``: that of the rows left out, divided by their weight. Or, in one more exchange, ``"brier"``,
+        ``"accuracy"`` or ``"auc"`` for classes, ``"mse"`` or ``"mae"`` for numbers, ``"concordance"`` for times. The
+        area under the ROC curve (of several classes the mean of each against all others) is that of histograms of the
+        linear predictor with 1,002 cells, in two exchanges; ``score_bound_`` says how far it is off at most.
+        Sites with a policy tell deviances and Brier scores only.
+    rule
+        ``"min"`` for the weight of the best mean score, ``"1se"`` for the largest weight whose score is within one
+        standard error of that.
+    tol, rounds
+        The relative accuracy of the problems of the cross-validation, as it is estimated, and the most exchanges.
+    checkpoint
+        A folder to which all answers of sites, and the fit at the end, are written. After an interruption the same
+        ``fit`` goes on there, to exactly the bits of one that was not interrupted; nothing is asked, nor paid for,
+        twice.
+
+    Examples
+    --------
+    >>> import fpdfp
+    >>> fpdfp.FederatedLogisticRegressionCV(cv=fpdfp.CrossValidation("sites", rule="1se")).cv.folds
+    'sites'
+    """
+
+    folds: Any = 5
+    _: dataclasses.KW_ONLY
+    alphas: int | Sequence[float] | Array = 100
+    ratio: float = RATIO
+    scoring: str = "deviance"
+    rule: Rule = "min"
+    tol: float = 1e-4
+    rounds: int = 500
+    checkpoint: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_grid(self.alphas, self.ratio, self.tol, self.rounds)
+        _checks.choice("rule", self.rule, RULES)
+        _checks.choice("scoring", self.scoring, SCORES)
+        if isinstance(self.folds, str):
+            _checks.choice("cv", self.folds, ("sites",))
+        elif isinstance(self.folds, int | np.integer):
+            _checks.integer("cv", self.folds, at_least=2)
 
 
 class CrossValidated(Structures):
     """What the estimators have in common that choose their weight; see :class:`FederatedLogisticRegressionCV`."""
 
-    alphas: Any
-    ratio: float
     cv: Any
-    scoring: str
-    rule: Literal["min", "1se"]
-    cv_tol: float
-    cv_rounds: int
-    cv_checkpoint: str | os.PathLike[str] | None
-    #: Of the model that is fitted at the end.
-    alpha = 1.0
-
-    if TYPE_CHECKING:  # every class has one of its own, below
-
-        def __init__(
-            self,
-            *args: Any,
-            penalty: Name = "l1",
-            alphas: int | Sequence[float] | Array = 100,
-            ratio: float = 1e-3,
-            cv: Any = 5,
-            scoring: str = "deviance",
-            rule: Literal["min", "1se"] = "min",
-            cv_tol: float = 1e-4,
-            cv_rounds: int = 500,
-            cv_checkpoint: str | os.PathLike[str] | None = None,
-            l1_ratio: float | Sequence[float] = 0.5,
-            l1_weight: float | Sequence[float] = 1.0,
-            **others: Any,
-        ) -> None: ...
-
-    def __init_subclass__(cls, **given: Any) -> None:
-        super().__init_subclass__(**given)
-        base: Any = next(
-            one for one in cls.__mro__ if issubclass(one, BaseEstimator) and not issubclass(one, Structures)
-        )
-        own = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in OWN.items()
-        ]
-        inherited = [one for name, one in inspect.signature(base).parameters.items() if name != "alpha"]
-        inherited = [_defaults(one) for one in inherited]
-        first = [one for one in inherited if one.kind is not inspect.Parameter.KEYWORD_ONLY]
-        rest = [one for one in inherited if one.kind is inspect.Parameter.KEYWORD_ONLY]
-        signature = inspect.Signature([*first, *own, *rest])
-
-        def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807
-            bound = signature.bind(*args, **given)
-            bound.apply_defaults()
-            for name in OWN:
-                setattr(self, name, bound.arguments.pop(name))
-            base.__init__(self, alpha=1.0, **bound.arguments)
-
-        this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        __init__.__signature__ = signature.replace(parameters=[this, *signature.parameters.values()])  # type: ignore[attr-defined]
-        __init__.__qualname__ = f"{cls.__name__}.__init__"
-        cls.__init__ = __init__  # type: ignore[method-assign]
-
-    def _mixings(self: Any) -> list[dict[str, float]]:
-        """Return all ways in which the penalty is mixed."""
-        lists = {name: np.atleast_1d(getattr(self, name)).tolist() for name in MIXED}
-        return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+    #: How the weight is chosen.
+    _choice: CrossValidation
 
     def _check_parameters(self: Any) -> None:
-        for mixing in self._mixings():
-            one = copy.copy(self)
-            vars(one).update(mixing)
-            super(CrossValidated, one)._check_parameters()  # type: ignore[misc]
-        if self.penalty in ("none", *USUAL):
-            raise ArgumentError("penalty", f"must be a convex one for cross-validation, got {self.penalty!r}")
-        check_grid(self.alphas, self.ratio, self.cv_tol, self.cv_rounds)
-        _checks.choice("rule", self.rule, RULES)
-        _checks.choice("scoring", self.scoring, SCORES)
-        if isinstance(self.cv, str):
-            _checks.choice("cv", self.cv, ("sites",))
-        elif isinstance(self.cv, int | np.integer):
-            _checks.integer("cv", self.cv, at_least=2)
+        super()._check_parameters()  # type: ignore[misc]
+        self._choice = self.cv if isinstance(self.cv, CrossValidation) else CrossValidation(self.cv)
+
+    def _check_penalty(self: Any, given: ModelPenalty) -> ModelPenalty:
+        check_convex(given, "for cross-validation")
+        if given.weight is not None:
+            raise ArgumentError("penalty", "must have no weight: it is chosen, from cv=fpdfp.CrossValidation(alphas=…)")
+        return given
 
     def _split(self: Any, losses: Any) -> tuple[Folds | None, Any, Losses]:
         """Return how rows are left out, the fold of each site if sites are left out, and the losses."""
-        if isinstance(self.cv, str):
+        if isinstance(self._choice.folds, str):
             if losses.n_clients < 2:
                 raise ArgumentError("cv", "must be a number for one site: there must be another to learn from")
             return None, 1 - np.eye(losses.n_clients, dtype=np.int64), losses
-        if isinstance(self.cv, int | np.integer):
+        if isinstance(self._choice.folds, int | np.integer):
             rows = int(losses.sizes.sum())
-            if rows < self.cv:
+            if rows < self._choice.folds:
                 raise ArgumentError(
-                    "cv", f"must be at most the number of rows, got {self.cv} folds for n_samples={rows}"
+                    "cv", f"must be at most the number of rows, got {self._choice.folds} folds for n_samples={rows}"
                 )
-            return Folds(int(self.cv), self._draw_seed(), stratified=self._stratifies), None, losses
+            return Folds(int(self._choice.folds), self._options().seed, stratified=self._stratifies), None, losses
         if getattr(self, "formula_", None) is not None or not hasattr(self, "_owner_of_rows"):
             raise ArgumentError("cv", "must be a number of folds, or 'sites', with a formula")
         owner = self._owner_of_rows
@@ -145,10 +131,10 @@ class CrossValidated(Structures):
         if used is not None:  # rows of weight zero are not among those that are kept
             whole = np.full(len(used), -1)
             whole[used] = owner
-            labels = _read_labels(self.cv, whole)
+            labels = _read_labels(self._choice.folds, whole)
             labels = labels[used] if labels.shape == used.shape else labels
         else:
-            labels = _read_labels(self.cv, owner)
+            labels = _read_labels(self._choice.folds, owner)
         if labels.shape != owner.shape:
             raise ArgumentError("cv", f"must have the fold of each of the {len(owner)} rows, got shape {labels.shape}")
         names, codes = np.unique(labels, return_inverse=True)
@@ -167,42 +153,44 @@ class CrossValidated(Structures):
         losses = build()
         problem = make_problem(losses)
         folds, samples, held = self._split(losses)
-        mixings = self._mixings()
+        mixings = self.penalty_.mixings()
         left_out = (0 if folds is None else folds.all) + (0 if samples is None else len(samples))
-        problems = len(mixings) * (left_out + 1) * count_alphas(self.alphas)
+        problems = len(mixings) * (left_out + 1) * count_alphas(self._choice.alphas)
         batch = Batch(problem if held is losses else make_problem(held), folds, samples, problems=problems)
         model_of = self._models(columns, scaled, losses.shape)
-        place = None if self.cv_checkpoint is None else FilePath(self.cv_checkpoint) / "cv"
+        place = None if self._choice.checkpoint is None else FilePath(self._choice.checkpoint) / "cv"
         with open_record(place, batch.problem):
             chosen = self._select(losses, batch, model_of, mixings, columns, scaled)
         solved: Problem = self._fit_chosen(losses, columns, scaled, choose, batch, *chosen)
         return solved
 
     def _select(
-        self: Any, losses: Losses, batch: Batch, model_of: Callable[..., Model], mixings: list[dict[str, float]],
-        columns: Columns, scaled: Scaled,
+        self: Any, losses: Losses, batch: Batch, model_of: Callable[[ModelPenalty], Model],
+        mixings: list[dict[str, float]], columns: Columns, scaled: Scaled,
     ) -> tuple[Array, dict[str, float]]:  # fmt: skip
         """Solve the problems of all weights and folds, and choose; return the solution, and how it is mixed."""
+        choice: CrossValidation = self._choice
         tasks: list[Task] = []
         grids = []
         for mixing in mixings:
-            weights, trivial = self._find_alphas(batch, model_of, self.alphas, self.ratio, self.cv_rounds, **mixing)
+            weights, trivial = self._find_alphas(batch, model_of, choice.alphas, choice.ratio, choice.rounds, **mixing)
             grids.append(weights)
             made = [
-                [Task(model_of(float(alpha), **mixing), fold) for alpha in weights]
+                [Task(model_of(self.penalty_.with_options(float(alpha), **mixing)), fold) for alpha in weights]
                 for fold in range(-1, batch.n_folds)
             ]  # fmt: skip
             settle(made[0][0], trivial)
             tasks += [task for fold in made for task in fold]
-        interrupted = run(batch, tasks, self.cv_tol, self.cv_rounds, self.progress)
+        interrupted = run(batch, tasks, choice.tol, choice.rounds, self._options().progress)
         found = collect(batch, tasks)
         if interrupted:
             raise KeyboardInterrupt
         if not found.converged:
             left = sum(status != "converged" for status in found.status)
             warn(
-                f"{left} of the {len(tasks)} problems of the cross-validation have not reached cv_tol={self.cv_tol:g} "
-                f"in {batch.exchanges} rounds; allow more cv_rounds, a larger ratio or a larger cv_tol",
+                f"{left} of the {len(tasks)} problems of the cross-validation have not reached tol={choice.tol:g} "
+                f"in {batch.exchanges} rounds; allow more rounds, a larger ratio or a larger tol of "
+                "fpdfp.CrossValidation",
                 ConvergenceWarning,
             )
         chosen: tuple[Array, dict[str, float]] = self._choose(losses, columns, scaled, batch, grids, mixings, found)
@@ -219,17 +207,24 @@ class CrossValidated(Structures):
         sign = 1.0 if greater else -1.0
         best = int(np.argmax([sign * curve.mean[curve.best] for curve in curves]))
         curve, weights = curves[best], grids[best]
-        place = curve.best if self.rule == "min" else curve.simplest
+        place = curve.best if self._choice.rule == "min" else curve.simplest
         self.alphas_ = weights if len(grids) == 1 else np.array(grids)
         self.scores_ = scores[0] if len(grids) == 1 else scores
         self.mean_score_, self.score_error_ = curve.mean, curve.error
         self.alpha_min_, self.alpha_1se_ = float(weights[curve.best]), float(weights[curve.simplest])
         self.alpha_ = float(weights[place])
-        self.l1_ratio_, self.l1_weight_ = (mixings[best][name] for name in MIXED)
-        varied = [{name: one[name] for name in MIXED if np.ndim(getattr(self, name))} for one in mixings]
+        several = [name for name in self.penalty_.mixed if np.ndim(getattr(self.penalty_, name))]
+        varied = [{name: one[name] for name in several} for one in mixings]
         self.curves_ = Curves(
-            self.scoring, greater, self.rule, batch.n_folds, tuple(varied), tuple(grids), tuple(curves), best
-        )
+            self._choice.scoring,
+            greater,
+            self._choice.rule,
+            batch.n_folds,
+            tuple(varied),
+            tuple(grids),
+            tuple(curves),
+            best,
+        )  # fmt: skip
         x = found.x.reshape(*shape, -1)[best, 0]
         coef, intercept = self._unscale_many(x, columns, scaled)
         own = slice(best * shape[1] * shape[2], best * shape[1] * shape[2] + shape[2])
@@ -244,14 +239,13 @@ class CrossValidated(Structures):
         mixing: dict[str, float],
     ) -> Problem:  # fmt: skip
         """Fit all rows with the chosen weight, from what the cross-validation has found."""
-        chosen = self._make_structure(columns, self.alpha_, **mixing).restrain(columns, None, absorb=True)
+        self.penalty_ = self.penalty_.with_options(self.alpha_, **mixing)
+        chosen = self._make_structure(columns, self.penalty_).restrain(columns, None, absorb=True)
         self._warm = warm
-        if self.cv_checkpoint is not None:  # options of a run are read from attributes of their names
-            self.checkpoint, self.resume = FilePath(self.cv_checkpoint) / "fit.npz", True
         try:
             solved: Problem = super()._minimise(lambda: losses, chosen, columns, scaled, choose)  # type: ignore[misc]
         finally:
-            for name in ("_warm", "_make_structure", "_owner_of_rows", "_used_rows", "checkpoint", "resume"):
+            for name in ("_warm", "_make_structure", "_owner_of_rows", "_used_rows"):
                 vars(self).pop(name, None)  # of this fit alone
         self.n_iter_ += batch.exchanges
         self.bits_up_, self.bits_down_ = self.bits_up_ + batch.bits_up, self.bits_down_ + batch.bits_down
@@ -260,10 +254,10 @@ class CrossValidated(Structures):
     def _score(self: Any, batch: Batch, found: Any, shape: tuple[int, ...]) -> tuple[Array, bool]:
         """Return the score of each mixing, weight and fold, and whether greater is better."""
         self.score_bound_ = 0.0
-        if self.scoring == "deviance":
+        if self._choice.scoring == "deviance":
             return 2.0 * found.held_out_loss.reshape(shape)[:, 1:].transpose(0, 2, 1), False
         family = "cox" if self._survives else self._family() or "multinomial"
-        score = make_score(self.scoring, family)
+        score = make_score(self._choice.scoring, family)
         held = np.broadcast_to(np.arange(-1, batch.n_folds)[:, None], shape)
         points = np.nan_to_num(found.x).reshape(*shape, -1)[:, 1:].reshape(-1, batch.d)
         classes = outcome_of(family) == "classes"
@@ -272,16 +266,15 @@ class CrossValidated(Structures):
         values = np.array([one.value for one in estimates]).reshape(shape[0], shape[1] - 1, shape[2])
         return values.transpose(0, 2, 1), score.greater_is_better
 
+    def _options(self: Any, **more: Any) -> RunOptions:
+        if self._choice.checkpoint is not None and hasattr(self, "_warm"):  # the fit after the choice
+            more |= {"checkpoint": FilePath(self._choice.checkpoint) / "fit.npz", "resume": True}
+        options: RunOptions = super()._options(**more)  # type: ignore[misc]
+        return options
+
     def _start(self: Any, columns: Columns, scaled: Scaled) -> Array | None:
         warm: Array | None = getattr(self, "_warm", None)
         return super()._start(columns, scaled) if warm is None else warm  # type: ignore[misc]
-
-
-def _defaults(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Return a parameter with the default that a cross-validation has: there is no choice without a penalty."""
-    if parameter.name == "penalty" and parameter.default == "none":
-        return parameter.replace(default="l1")
-    return parameter
 
 
 def _read_labels(cv: Any, owner: Array) -> Array:

@@ -11,14 +11,14 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.cohort import Cohort, LocalCohort
+from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import LogRankQuestion, RiskQuestion, SchemaQuestion
 from fpdfp.federation.schema import Levels, Schemas
 from fpdfp.formula.parsing import parse
 from fpdfp.formula.tree import Categorical, Coded, Column, Formula, Level, Numeric, Survival
 from fpdfp.inference.hypotheses import HypothesisTest
 from fpdfp.models.formulas import Asking, check_response
-from fpdfp.survival import RiskCounts, SurvivalCurve, kaplan_meier
+from fpdfp.survival import RiskCounts, RiskTotal, SurvivalCurve, kaplan_meier
 from fpdfp.survival.counts import check_grid
 from fpdfp.survival.curves import Scale, bound_survival
 from fpdfp.survival.log_rank import LogRank
@@ -104,7 +104,7 @@ def survival_curves(
     taken to have left at a steady pace (:meth:`fpdfp.survival.RiskCounts.spread`), which is right on average, but not
     to the row. Where rows leave between the given times the curve is that of a life table
     (:func:`fpdfp.survival.kaplan_meier`). In both cases ``least`` and ``largest`` of a curve bound that of the exact
-    times; there are no bounds where rows enter late at sites that put times together.
+    times, unless rows enter late.
 
     Parameters
     ----------
@@ -179,35 +179,23 @@ def log_rank_test(
     if _checks.flag("stratify", stratify):
         if times is not None:
             raise ArgumentError("times", "must be None with stratify=True, where sites use their exact times")
-        sums: list[LogRank] = asked.asking.ask(LogRankQuestion(asked.response, asked.group, asked.strata, power))
-        return sum(sums[1:], start=sums[0]).test()
+        sums: LogRank = asked.asking.ask(LogRankQuestion(asked.response, asked.group, asked.strata, power))
+        return sums.test()
     if asked.strata:
         raise ArgumentError("stratify", "must be True with strata(…) in the formula")
     grid = None if times is None else check_grid(times)
     return LogRank.of(_count(asked, grid)[0], power).test()
 
 
-def _count(asked: _Asked, grid: Array | None) -> tuple[RiskCounts, tuple[RiskCounts, RiskCounts] | None]:
-    """Return the counts of all sites, and those with rows leaving as late and as early as they can have.
-
-    In the first those are spread that sites have moved to later times; the others are None where nothing is hidden, and
-    where rows may have been moved that enter late.
-    """
-    parts: list[RiskCounts] = asked.asking.ask(RiskQuestion(asked.response, asked.group, grid))
-    whole = np.unique(np.concatenate([part.times for part in parts])) if grid is None else grid
-    total = RiskCounts.total(part.spread(whole).halve() for part in parts)
-    delayed = any(part.delayed for part in parts)
-    if not delayed and not any(part.rounded for part in parts):
-        return total, None
-    if delayed and asked.response.enters is not None:
-        return total, None
-    late, early = (RiskCounts.total(part.place(whole, early=early) for part in parts) for early in (False, True))
-    return total, (late, early)
+def _count(asked: _Asked, grid: Array | None) -> RiskTotal:
+    """Return the counts of all sites."""
+    total: RiskTotal = asked.asking.ask(RiskQuestion(asked.response, asked.group, grid))
+    return total
 
 
 def _read(source: Any, text: str, groups: Any, levels: Levels) -> _Asked:
     """Return what is asked, once sites agree on the columns."""
-    if not isinstance(source, Cohort):
+    if not isinstance(source, TableCohort):
         source = LocalCohort(source, groups)
     elif groups is not None:
         raise ArgumentError("groups", "must be None for a federation, whose sites are known")
@@ -220,9 +208,9 @@ def _read(source: Any, text: str, groups: Any, levels: Levels) -> _Asked:
     factor = _only_factor(formula)
     if factor is not None:
         formula = dataclasses.replace(formula, terms=((factor,),))
-    schemas = Schemas(asking.names, asking.ask(SchemaQuestion(tuple(formula.columns))))
+    schemas = Schemas(asking.names, asking.ask_each(SchemaQuestion(tuple(formula.columns))))
     if any(len(schemas.of(name)) < len(asking.names) for name in formula.columns):
-        schemas = Schemas(asking.names, asking.ask(SchemaQuestion()))
+        schemas = Schemas(asking.names, asking.ask_each(SchemaQuestion()))
     agreed = schemas.agree(formula, levels)
     coded = None
     if factor is not None:

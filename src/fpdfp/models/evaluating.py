@@ -15,7 +15,7 @@ from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial, Gaussian
 from fpdfp.families.base import link_of
-from fpdfp.federation.cohort import Cohort, LocalCohort
+from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.predictions import Predictor
 from fpdfp.federation.questions import (
     CalibrationQuestion,
@@ -63,21 +63,26 @@ class Sites(abc.ABC):
         return self._score()
 
     def calibrate(self, point: Array) -> list[Information]:
+        """Return the sums over sites at an intercept and a slope."""
+        self.exchanges += 1
+        return self._calibrate(point, each=False)
+
+    def calibrate_each(self, point: Array) -> list[Information]:
         """Return the sums of each site at an intercept and a slope."""
         self.exchanges += 1
-        return self._calibrate(point)
+        return self._calibrate(point, each=True)
 
     @abc.abstractmethod
     def _score(self) -> list[SiteScores]: ...
 
     @abc.abstractmethod
-    def _calibrate(self, point: Array) -> list[Information]: ...
+    def _calibrate(self, point: Array, *, each: bool) -> list[Information]: ...
 
 
 class CohortSites(Sites):
     """The sites of a cohort, which code their rows themselves."""
 
-    def __init__(self, cohort: Cohort, spec: ModelSpec, x: Array) -> None:
+    def __init__(self, cohort: TableCohort, spec: ModelSpec, x: Array) -> None:
         self._asking, self._spec, self._x = Asking(cohort), spec, x
         self.names = self._asking.names
 
@@ -91,14 +96,15 @@ class CohortSites(Sites):
 
     def score_also(self, more: Sequence[Array]) -> list[list[SiteScores]]:
         """Return what sites tell of the model and, in the same exchange, of others with further coefficients."""
-        told: list[SiteScores] = self._asking.ask(EvaluationQuestion(self._spec, self._x, list(more)))
+        told: list[SiteScores] = self._asking.ask_each(EvaluationQuestion(self._spec, self._x, list(more)))
         return [told, *map(list, zip(*(one.more for one in told), strict=True))]
 
     def _score(self) -> list[SiteScores]:
-        return self._asking.ask(EvaluationQuestion(self._spec, self._x))
+        return self._asking.ask_each(EvaluationQuestion(self._spec, self._x))
 
-    def _calibrate(self, point: Array) -> list[Information]:
-        return self._asking.ask(CalibrationQuestion(self._spec, self._x, point))
+    def _calibrate(self, point: Array, *, each: bool) -> list[Information]:
+        question = CalibrationQuestion(self._spec, self._x, point)
+        return self._asking.ask_each(question) if each else [self._asking.ask(question)]
 
 
 class RowsSites(Sites):
@@ -112,7 +118,7 @@ class RowsSites(Sites):
     def _score(self) -> list[SiteScores]:
         return self._count([score_rows(one) for one in self._rows])
 
-    def _calibrate(self, point: Array) -> list[Information]:
+    def _calibrate(self, point: Array, *, each: bool) -> list[Information]:
         self.down += len(self._rows) * 8 * len(pack({"point": point}))
         return self._count([information_of(one, point) for one in self._rows])
 
@@ -159,7 +165,7 @@ class Evaluating:
         >>> rng = np.random.default_rng(0)
         >>> X = rng.standard_normal((600, 2))
         >>> y, hospital = (X[:, 0] + rng.logistic(size=600) > 0).astype(int), np.arange(600) % 3
-        >>> model = fpdfp.FederatedLogisticRegression(alpha=0.0).fit(X[:300], y[:300], groups=hospital[:300])
+        >>> model = fpdfp.FederatedLogisticRegression("none").fit(X[:300], y[:300], groups=hospital[:300])
         >>> found = model.evaluate(X[300:], y[300:], groups=hospital[300:])
         >>> {name: round(found.overall[name].value, 3) for name in ("auc", "accuracy", "calibration slope")}
         {'auc': 0.695, 'accuracy': 0.68, 'calibration slope': 0.993}
@@ -184,7 +190,7 @@ class Evaluating:
 
     def _cohort_sites(self: Any, source: Any, groups: Any) -> Sites:
         """Return the sites of a cohort, or of a table."""
-        if not isinstance(source, Cohort):
+        if not isinstance(source, TableCohort):
             source = LocalCohort(source, groups)
         elif groups is not None:
             raise ArgumentError("groups", "must be None for a federation, whose sites are known")
@@ -249,7 +255,7 @@ class Evaluating:
 
     def _rows_sites(self: Any, X: Any, y: Any, groups: Any, sample_weight: Any, offset: Any, strata: Any) -> Sites:
         """Return sites with rows of a matrix."""
-        if isinstance(X, Cohort):
+        if isinstance(X, TableCohort):
             raise ArgumentError(
                 "X", "must be rows, for a model that was fitted to rows; fit a formula for a federation"
             )
@@ -349,7 +355,7 @@ def _evaluate(sites: Sites, family: Any, level: float) -> Evaluation:
         with np.errstate(all="ignore"):
             level_point = float(link_of(family.link, np.array(total / weight)))
         if np.isfinite(level_point):
-            nulls = [one.deviance for one in sites.calibrate(np.array([level_point, 0.0]))]
+            nulls = [one.deviance for one in sites.calibrate_each(np.array([level_point, 0.0]))]
     evaluation = summarise(
         sites.names, answers, family, level=level, calibration=calibration, site_calibration=own, null_deviances=nulls,
         exchanges=sites.exchanges, bits_up=sites.up, bits_down=sites.down,

@@ -11,17 +11,9 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.cohorts.question import Question
 from fpdfp.datasets import Moments
-from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.cohort import Cohort
-from fpdfp.federation.questions import (
-    MomentsQuestion,
-    SchemaQuestion,
-    Sums,
-    SumsQuestion,
-    write,
-    write_answer,
-)
+from fpdfp.federation.cohort import TableCohort
+from fpdfp.federation.questions import MomentsQuestion, SchemaQuestion, Sums, SumsQuestion
 from fpdfp.federation.schema import Agreed, Levels, Schemas
 from fpdfp.formula.coding import Design, Imputation, Term, code
 from fpdfp.formula.evaluation import NO_VALUE
@@ -72,17 +64,22 @@ class Asking:
         The bits of what sites answered, and of what they were asked.
     """
 
-    def __init__(self, cohort: Cohort) -> None:
+    def __init__(self, cohort: TableCohort) -> None:
         self.cohort = cohort
         self.names = list(cohort.names)
         self.up = self.down = 0
 
-    def ask(self, question: Question) -> list[Any]:
+    def ask(self, question: Question) -> Any:
+        """Return the sums over all sites."""
+        told = self.cohort.ask(question)
+        self.up, self.down = self.up + told.up, self.down + told.down
+        return told.sums
+
+    def ask_each(self, question: Question) -> list[Any]:
         """Return the answers of all sites, in order."""
-        answers = self.cohort.ask(question)
-        self.down += 8 * len(pack(write(question))) * len(answers)
-        self.up += sum(8 * len(pack(write_answer(answer))) for answer in answers)
-        return answers
+        told = self.cohort.ask_each(question)
+        self.up, self.down = self.up + told.up, self.down + told.down
+        return told.answers
 
 
 def plan(
@@ -109,7 +106,7 @@ def plan(
         return code(tree, agreed.kinds, agreed.levels, missing=missing, absent=agreed.absent)
 
     design = design_of(plain)
-    sums: list[Sums] = asking.ask(SumsQuestion(design, classes))
+    sums: list[Sums] = asking.ask_each(SumsQuestion(design, classes))
     _check_sums(asking.names, design, formula, sums)
     agreed, classes, counts = _used_levels(design, agreed, classes, sums)
     means = _means(design, sums)
@@ -117,7 +114,7 @@ def plan(
     if standard:
         extra = tuple(Term((Numeric("", node.inner),), 0) for node in standard)
         inner = dataclasses.replace(design_of(plain), terms=(*extra, *design_of(plain).terms))
-        total = Moments.total(asking.ask(MomentsQuestion(inner, means)))
+        total: Moments = asking.ask(MomentsQuestion(inner, means))
         formula = _resolve(
             formula, dict(zip(standard, zip(total.mean, total.variance, strict=False), strict=False)), total.count
         )
@@ -143,9 +140,9 @@ def check_response(formula: Formula, *, survival: bool) -> None:
 
 def _agree(asking: Asking, formula: Formula, levels: Levels, classify: bool | None) -> Agreed:
     """Compare what sites say of the columns; where one is missing, all names are needed to say which is near."""
-    schemas = Schemas(asking.names, asking.ask(SchemaQuestion(tuple(formula.columns))))
+    schemas = Schemas(asking.names, asking.ask_each(SchemaQuestion(tuple(formula.columns))))
     if any(len(schemas.of(name)) < len(asking.names) for name in formula.columns):
-        schemas = Schemas(asking.names, asking.ask(SchemaQuestion()))
+        schemas = Schemas(asking.names, asking.ask_each(SchemaQuestion()))
     return schemas.agree(formula, levels, classify=classify)
 
 

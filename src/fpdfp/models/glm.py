@@ -10,23 +10,21 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fpdfp import _checks, families
-from fpdfp._naming import own_init
 from fpdfp._typing import Array, IntArray
-from fpdfp.datasets.graph import Form
 from fpdfp.engines import Result
+from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Family
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import GLM, Losses
+from fpdfp.methods.base import Method
 from fpdfp.models import codecs, tables
 from fpdfp.models.base import FederatedLinearModel
-from fpdfp.models.concave import USUAL
 from fpdfp.models.overdispersion import Theta
+from fpdfp.models.penalty import Columns, ModelPenalty, Name
 from fpdfp.models.rows import column, refuse_column, refuse_of_rows, row_weights
 from fpdfp.models.site_effects import effects_of
-from fpdfp.models.structure import Columns, Name
 from fpdfp.models.width import Width
-from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 from fpdfp.survival.counts import check_grid
 from fpdfp.survival.periods import name_periods
@@ -47,8 +45,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         (whose θ is estimated), ``"tweedie"``, ``"quantile"``, or one of :mod:`fpdfp.families` with its parameters.
     link
         The link, by default the usual one: :attr:`fpdfp.families.Family.links`.
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
-    bounds, start
+    penalty, bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``.
     site_effects
         ``"none"``, or an intercept of each site: ``"fixed"`` for differences to the first site, not penalised, or
@@ -60,12 +57,12 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         As there.
     method
         By default :class:`fpdfp.ProximalNewton` for up to 1,000 columns.
-    rounds, tol
-        The largest number of rounds, and the relative accuracy of the objective at which to stop.
-    clients_per_round, compressor, downlink, sampling, drop_out, prefer, random_state, progress
-        As there.
     inference
         Whether sites are asked for the sums that standard errors need: ``"auto"`` asks where there is no penalty.
+    run
+        :class:`fpdfp.RunOptions`: rounds, tolerance, participation, messages, seed and progress bar of the run, as in
+        :func:`fpdfp.solve`. None is for at most 1,000 rounds, a tolerance of 1e-8 and no progress bar; a
+        ``tol`` that is not given is this one as well, and ``tol=0`` runs all rounds.
 
     Attributes
     ----------
@@ -103,6 +100,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     """
 
     _by_glm = True
+    _tol = 1e-8
     _kept = FederatedLinearModel._kept | {
         "family_": codecs.FAMILY, "theta_": codecs.NUMBER, "theta_standard_error_": codecs.NUMBER,
         "_periods": codecs.NUMBERS, "_variances": codecs.VARIANCES, "site_variance_": codecs.NUMBER,
@@ -113,52 +111,23 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         family: Any = "gaussian",
         link: str | None = None,
         *,
-        penalty: Name = "none",
-        alpha: float = 0.0,
-        l1_ratio: float = 0.5,
-        l1_weight: float = 1.0,
-        l2: float = 0.0,
-        graph: Any = None,
-        graph_alpha: float = 0.1,
-        graph_form: Form = "weights",
-        feature_groups: Any = None,
-        concavity: float | None = None,
-        penalty_weights: Any = None,
+        penalty: Name | ModelPenalty = "none",
         bounds: Any = None,
         start: Any = None,
         site_effects: Literal["none", "fixed", "random"] = "none",
         fit_intercept: bool = True,
         standardize: bool = False,
-        method: Any = None,
-        rounds: int = 100,
-        tol: float | None = 1e-8,
-        clients_per_round: int | None = None,
-        compressor: Any = "auto",
-        downlink: Any = "auto",
-        sampling: Any = "uniform",
-        drop_out: float = 0.0,
-        prefer: Prefer = "balanced",
-        random_state: Any = 0,
-        progress: bool | None = False,
+        method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
     ) -> None:
         super().__init__(
-            penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
-            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups,
-            concavity=concavity, penalty_weights=penalty_weights, bounds=bounds, start=start,
-            fit_intercept=fit_intercept, standardize=standardize, method=method, rounds=rounds, tol=tol,
-            clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
-            drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
+            penalty, bounds=bounds, start=start, fit_intercept=fit_intercept, standardize=standardize, method=method,
+            inference=inference, run=run,
         )  # fmt: skip
         self.family = family
         self.link = link
         self.site_effects = site_effects
-
-    def __init_subclass__(cls, family: str | None = None, **given: Any) -> None:
-        super().__init_subclass__(**given)
-        own_init(cls)
-        if family is not None:
-            cls.__init__.__defaults__ = (family, None)
 
     def fit(
         self,
@@ -215,8 +184,8 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             self._search, self.family_ = Width(self.family_), families.Gaussian()
         self._take_periods(periods, y)
         effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed", "random")) != "none"
-        if self.site_effects == "random" and self.penalty in USUAL:
-            raise ArgumentError("site_effects", f"must not be random with the penalty {self.penalty}")
+        if self.site_effects == "random" and self.penalty_.is_concave:
+            raise ArgumentError("site_effects", f"must not be random with the penalty {self.penalty_.name}")
         if isinstance(y, str):
             refuse_of_rows(sample_weight=sample_weight, offset=offset, exposure=exposure)
             self._take_model(
@@ -246,7 +215,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
 
     def _refuse_unknown_width(self) -> None:
         """Refuse a quantile whose width would have to follow from one fit, where there are several."""
-        if self.site_effects == "random" or self.penalty in USUAL or hasattr(self, "cv"):
+        if self.site_effects == "random" or self.penalty_.is_concave or hasattr(self, "cv"):
             raise ArgumentError(
                 "family",
                 "must be Quantile(level=…, width=…) with a width in units of the outcome for cross-validation, the "
@@ -367,19 +336,3 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         null = link_of(family.link, mean)
         left, whole = (float((w * family.functions.value(at, targets, family.parameters)).sum()) for at in (z, null))
         return 1.0 - left / whole if whole > 0 else float(left <= 0)
-
-
-class FederatedPoissonRegressor(FederatedGLM, family="poisson"):
-    """Poisson regression of counts: :class:`FederatedGLM` with ``family="poisson"``."""
-
-
-class FederatedGammaRegressor(FederatedGLM, family="gamma"):
-    """Gamma regression of positive outcomes: :class:`FederatedGLM` with ``family="gamma"``."""
-
-
-class FederatedTweedieRegressor(FederatedGLM, family="tweedie"):
-    """Regression of outcomes with many zeros: :class:`FederatedGLM` with ``family="tweedie"``."""
-
-
-class FederatedQuantileRegressor(FederatedGLM, family="quantile"):
-    """Smoothed quantile regression: :class:`FederatedGLM` with ``family="quantile"``."""

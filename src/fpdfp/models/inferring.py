@@ -10,12 +10,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.cohort import Each
 from fpdfp.cohorts.local import clients_of
 from fpdfp.engines.choice import choose_method
 from fpdfp.engines.informations import Informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
-from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.errors import ArgumentError, ArgumentTypeError, RefusalError
 from fpdfp.inference import (
     PENALISED,
     Heterogeneity,
@@ -33,9 +34,9 @@ from fpdfp.inference import (
 )
 from fpdfp.inference.covariances import Kind
 from fpdfp.losses.base import InformationSums
+from fpdfp.models.penalty import Columns, ModelPenalty
 from fpdfp.models.random_effects import integrate
 from fpdfp.models.separating import FAMILIES, check_separation
-from fpdfp.models.structure import Columns
 from fpdfp.models.wording import name_outcome, name_references
 from fpdfp.penalties.base import Zero
 from fpdfp.precondition.base import full
@@ -70,7 +71,8 @@ class Inferring:
 
     @property
     def _penalised(self: Any) -> bool:
-        return (self.penalty != "none" and bool(self.alpha)) or bool(self.l2)
+        penalty: ModelPenalty = self.penalty_
+        return penalty.penalises
 
     @property
     def _refusal(self: Any) -> str | None:
@@ -94,7 +96,7 @@ class Inferring:
             return
         purpose = "information" if wanted else "separation"
         x = np.asarray(self.result_.x, dtype=np.float64)
-        told = clients_of(problem).ask_each(Informations(x, wanted))
+        told = self._ask_sites(problem, Informations(x, wanted), needed=columns.random)
         self._count_exchange(purpose, told.up, told.down)
         sums = InformationSums(*(np.sum(field, axis=0) for field in zip(*told.answers, strict=True)))
         if may_separate:
@@ -119,6 +121,17 @@ class Inferring:
             self._ask_null(problem, columns)
         else:
             self._ask_zero(problem, columns)
+
+    def _ask_sites(self: Any, problem: Problem, question: Informations, *, needed: bool) -> Each:
+        """Return the sums of each site, or of all together where a site does not show its own."""
+        clients = clients_of(problem)
+        try:
+            return clients.ask_each(question)
+        except RefusalError:
+            if needed:
+                raise
+            told = clients.ask(question)
+            return Each([told.sums], told.up, told.down)
 
     def _ask_sums(self: Any, problem: Problem, x: Array, purpose: str, *, robust: bool) -> InformationSums:
         """Return the sums over all sites at a point, and count the exchange."""
@@ -152,7 +165,8 @@ class Inferring:
         """Fit the intercept alone, by the same exchanges, and keep its deviance."""
         losses = problem.losses.restrict(self._null_places(columns))
         null = Problem(losses, Zero(), weights=problem.weights, check=False)
-        options = RunOptions(rounds=self.rounds, tol=self.tol or 1e-8, progress=False)
+        own = self._options()
+        options = RunOptions(rounds=own.rounds, tol=own.tol or 1e-8, progress=False)
         found = run(null, choose_method(null, options, "exact"), options)
         # The objective is the weighted mean of half the unit deviances.
         self.null_deviance_ = 2.0 * sum(site.weight for site in self.information_) * found.objective
@@ -202,7 +216,7 @@ class Inferring:
             errors = "robust"
         return coefficient_table(
             *self._intercept_first(), has_dispersion=family.has_dispersion, errors=errors, level=level,
-            exponentiate=exponentiate, penalty=self._penalty_words(),
+            exponentiate=exponentiate, penalty=self.penalty_.describe(),
         )  # fmt: skip
 
     def _is_intercept(self, name: str) -> bool:
@@ -218,15 +232,6 @@ class Inferring:
         sites, (names, values) = self._needed(), self._flat
         order = self._order(names)
         return [names[j] for j in order], values[order], [site.take(order) for site in sites]
-
-    def _penalty_words(self: Any) -> str:
-        alpha = getattr(self, "alpha_", self.alpha)  # where it was chosen
-        words = f"{self.penalty}, alpha={alpha:g}" if alpha and self.penalty != "none" else "none"
-        if words != "none" and self.penalty in ("elasticnet", "sparse group"):
-            words += f", l1_ratio={getattr(self, 'l1_ratio_', self.l1_ratio):g}"
-        if self.l2:
-            words = f"l2={self.l2:g}" if words == "none" else f"{words}, l2={self.l2:g}"
-        return words
 
     def summary(self: Any, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Summary:
         """Return coefficients by name, with standard errors, tests and intervals; ``print`` shows it.
@@ -268,7 +273,7 @@ class Inferring:
             rows=list(self.rows_.values()),
             left_out=list(self.left_out_.values()),
             deviance=self.deviance_,
-            penalty=self._penalty_words(),
+            penalty=self.penalty_.describe(),
             status=self.status_,
             rounds=self.n_iter_,
             bits_up=self.bits_up_,

@@ -50,7 +50,7 @@ class Learning:
         >>> rng = np.random.default_rng(0)
         >>> X = rng.standard_normal((600, 3))
         >>> y, hospital = (X[:, 0] + rng.logistic(size=600) > 0).astype(int), np.arange(600) % 3
-        >>> model = fpdfp.FederatedLogisticRegression(alpha=0.01).fit(X[:300], y[:300], groups=hospital[:300])
+        >>> model = fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01)).fit(X[:300], y[:300], groups=hospital[:300])
         >>> found = model.learning_curve(X[300:], y[300:], groups=hospital[300:])
         >>> print([round(one.value, 2) for one in found.overall["auc"]][:2], found.rounds[0])
         [0.5, 0.76] 0

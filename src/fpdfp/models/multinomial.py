@@ -8,16 +8,16 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
-from fpdfp.datasets.graph import Form
+from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import Losses, Multinomial
+from fpdfp.methods.base import Method
 from fpdfp.models import codecs
 from fpdfp.models.base import unscale
 from fpdfp.models.categories import CategoryModel, ClassLikelihood
+from fpdfp.models.penalty import Columns, ModelPenalty, Name
 from fpdfp.models.rows import column
-from fpdfp.models.structure import Columns, Name
-from fpdfp.precondition.cost import Prefer
 
 
 class FederatedMultinomialRegression(CategoryModel):
@@ -31,17 +31,16 @@ class FederatedMultinomialRegression(CategoryModel):
     ----------
     reference
         The class that others are compared with; by default the first.
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
-    bounds, start
+    penalty, bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``. Differences to the reference are penalised,
-        so a penalised model depends on it. Groups of ``"group"`` have the coefficients of all classes.
+        so a penalised model depends on it. Groups of :class:`fpdfp.Group` have the coefficients of all classes.
     site_effects
         ``"none"``, or ``"fixed"`` for an intercept of each site, as differences to the first, which are not penalised:
         of each class.
-    fit_intercept, standardize, method, rounds, tol, clients_per_round, compressor, downlink, sampling, drop_out, prefer
+    fit_intercept
+        Whether each class has an intercept.
+    standardize, method, inference, run
         As in :class:`FederatedGLM`.
-    random_state, progress, inference
-        As there.
 
     Attributes
     ----------
@@ -62,7 +61,8 @@ class FederatedMultinomialRegression(CategoryModel):
     >>> import fpdfp
     >>> X, y = load_iris(return_X_y=True)
     >>> sepals = X[:, :2] - X[:, :2].mean(axis=0)
-    >>> model = fpdfp.FederatedMultinomialRegression(reference=1, l2=0.01).fit(sepals, y, groups=y + X[:, 1] > 3)
+    >>> model = fpdfp.FederatedMultinomialRegression(reference=1, penalty=fpdfp.Ridge(0.01))
+    >>> model = model.fit(sepals, y, groups=y + X[:, 1] > 3)
     >>> model.others_, model.coef_.shape
     (array([0, 2]), (2, 2))
     """
@@ -74,42 +74,19 @@ class FederatedMultinomialRegression(CategoryModel):
         self,
         reference: Any = None,
         *,
-        penalty: Name = "none",
-        alpha: float = 0.0,
-        l1_ratio: float = 0.5,
-        l1_weight: float = 1.0,
-        l2: float = 0.0,
-        graph: Any = None,
-        graph_alpha: float = 0.1,
-        graph_form: Form = "weights",
-        feature_groups: Any = None,
-        concavity: float | None = None,
-        penalty_weights: Any = None,
+        penalty: Name | ModelPenalty = "none",
         bounds: Any = None,
         start: Any = None,
         site_effects: Literal["none", "fixed"] = "none",
         fit_intercept: bool = True,
         standardize: bool = False,
-        method: Any = None,
-        rounds: int = 100,
-        tol: float | None = 1e-8,
-        clients_per_round: int | None = None,
-        compressor: Any = "auto",
-        downlink: Any = "auto",
-        sampling: Any = "uniform",
-        drop_out: float = 0.0,
-        prefer: Prefer = "balanced",
-        random_state: Any = 0,
-        progress: bool | None = False,
+        method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
     ) -> None:
         super().__init__(
-            penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
-            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups, concavity=concavity,
-            penalty_weights=penalty_weights, bounds=bounds, start=start,
-            fit_intercept=fit_intercept, standardize=standardize, method=method, rounds=rounds, tol=tol,
-            clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
-            drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
+            penalty, bounds=bounds, start=start, fit_intercept=fit_intercept, standardize=standardize, method=method,
+            inference=inference, run=run,
         )  # fmt: skip
         self.reference = reference
         self.site_effects = site_effects

@@ -10,19 +10,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
-from fpdfp.datasets.graph import Form
+from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Imputation
 from fpdfp.inference import Table
 from fpdfp.inference.covariances import Kind
 from fpdfp.losses import Losses, Ordinal
 from fpdfp.losses.classes import LINKS, Link, base_of
+from fpdfp.methods.base import Method
 from fpdfp.models import codecs
 from fpdfp.models.categories import CategoryModel, ClassLikelihood
 from fpdfp.models.formulas import Plan
+from fpdfp.models.penalty import Columns, ModelPenalty, Name
 from fpdfp.models.stepping import Scaled
-from fpdfp.models.structure import Columns, Name
-from fpdfp.precondition.cost import Prefer
 
 
 class FederatedOrdinalRegression(CategoryModel):
@@ -40,15 +40,12 @@ class FederatedOrdinalRegression(CategoryModel):
     order
         The classes from the lowest to the highest. By default numbers are sorted, and an ordered categorical column has
         its own order, as has one whose levels all sites declare. Classes that are texts have no other order.
-    penalty, alpha, l1_ratio, l1_weight, l2, graph, graph_alpha, graph_form, feature_groups, concavity, penalty_weights,
-    bounds, start
+    penalty, bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``. Thresholds are not penalised.
     site_effects
         ``"none"``, or ``"fixed"`` for an intercept of each site, as differences to the first, which are not penalised.
-    standardize, method, rounds, tol, clients_per_round, compressor, downlink, sampling, drop_out, prefer
+    standardize, method, inference, run
         As in :class:`FederatedGLM`.
-    random_state, progress, inference
-        As there.
 
     Attributes
     ----------
@@ -88,41 +85,18 @@ class FederatedOrdinalRegression(CategoryModel):
         link: Link = "logit",
         *,
         order: Any = None,
-        penalty: Name = "none",
-        alpha: float = 0.0,
-        l1_ratio: float = 0.5,
-        l1_weight: float = 1.0,
-        l2: float = 0.0,
-        graph: Any = None,
-        graph_alpha: float = 0.1,
-        graph_form: Form = "weights",
-        feature_groups: Any = None,
-        concavity: float | None = None,
-        penalty_weights: Any = None,
+        penalty: Name | ModelPenalty = "none",
         bounds: Any = None,
         start: Any = None,
         site_effects: Literal["none", "fixed"] = "none",
         standardize: bool = False,
-        method: Any = None,
-        rounds: int = 100,
-        tol: float | None = 1e-8,
-        clients_per_round: int | None = None,
-        compressor: Any = "auto",
-        downlink: Any = "auto",
-        sampling: Any = "uniform",
-        drop_out: float = 0.0,
-        prefer: Prefer = "balanced",
-        random_state: Any = 0,
-        progress: bool | None = False,
+        method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
     ) -> None:
         super().__init__(
-            penalty=penalty, alpha=alpha, l1_ratio=l1_ratio, l1_weight=l1_weight, l2=l2, graph=graph,
-            graph_alpha=graph_alpha, graph_form=graph_form, feature_groups=feature_groups, concavity=concavity,
-            penalty_weights=penalty_weights, bounds=bounds, start=start, fit_intercept=False,
-            standardize=standardize, method=method, rounds=rounds, tol=tol,
-            clients_per_round=clients_per_round, compressor=compressor, downlink=downlink, sampling=sampling,
-            drop_out=drop_out, prefer=prefer, random_state=random_state, progress=progress, inference=inference,
+            penalty, bounds=bounds, start=start, fit_intercept=False, standardize=standardize, method=method,
+            inference=inference, run=run,
         )  # fmt: skip
         self.link = link
         self.order = order

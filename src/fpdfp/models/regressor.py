@@ -9,11 +9,14 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.engines.options import RunOptions
 from fpdfp.families import Gaussian
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses import GLM, LeastSquares, Losses
+from fpdfp.methods.base import Method
 from fpdfp.models import tables
 from fpdfp.models.base import FederatedLinearModel
+from fpdfp.models.penalty import ModelPenalty, Name
 from fpdfp.models.rows import column, refuse_column, refuse_of_rows, row_weights
 
 if TYPE_CHECKING:
@@ -24,25 +27,45 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
     r"""Linear regression with a structured penalty; rows stay at their sites.
 
     Minimises :math:`\frac{1}{2n}\|y - Xw - b\|^2` over all n rows, plus one of the penalties of
-    :class:`FederatedLogisticRegression`, whose parameters and attributes it shares; ``coef_`` has shape (features,) and
-    ``intercept_`` is a number. With ``penalty="l1"`` and ``"elasticnet"`` this is the objective of scikit-learn's
-    ``Lasso`` and ``ElasticNet``, and ``alpha`` and ``l1_ratio`` mean the same.
+    :class:`FederatedLogisticRegression`, whose attributes it shares; ``coef_`` has shape (features,) and
+    ``intercept_`` is a number. With :class:`fpdfp.L1` and :class:`fpdfp.ElasticNet` this is the objective of
+    scikit-learn's ``Lasso`` and ``ElasticNet``: their ``alpha`` is ``weight``, and ``l1_ratio`` means the same.
+
+    Parameters
+    ----------
+    penalty, bounds, start, fit_intercept, standardize, method, inference, run
+        As in :class:`FederatedLogisticRegression`.
 
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
     >>> from sklearn.linear_model import Lasso
-    >>> from fpdfp import FederatedLinearRegression
+    >>> import fpdfp
     >>> X, y = load_diabetes(return_X_y=True)
     >>> clinic = X[:, 0] > 0  # older patients, and younger ones
-    >>> model = FederatedLinearRegression(penalty="l1", alpha=0.5, tol=1e-8).fit(X, y, groups=clinic)
+    >>> model = fpdfp.FederatedLinearRegression(fpdfp.L1(0.5), run=fpdfp.RunOptions(tol=1e-8)).fit(X, y, groups=clinic)
     >>> bool(abs(model.coef_ - Lasso(0.5, tol=1e-10).fit(X, y).coef_).max() < 1e-3)
     True
     """
 
-    def _family(self) -> Family | None:
-        from fpdfp.families import Gaussian
+    def __init__(
+        self,
+        penalty: Name | ModelPenalty = "l1",
+        *,
+        bounds: Any = None,
+        start: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        method: Method | None = None,
+        inference: bool | Literal["auto"] = "auto",
+        run: RunOptions | None = None,
+    ) -> None:
+        super().__init__(
+            penalty, bounds=bounds, start=start, fit_intercept=fit_intercept, standardize=standardize, method=method,
+            inference=inference, run=run,
+        )  # fmt: skip
 
+    def _family(self) -> Family | None:
         return Gaussian()
 
     def fit(

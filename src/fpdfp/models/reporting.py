@@ -15,6 +15,7 @@ from fpdfp._sections import Section
 from fpdfp._warn import warn
 from fpdfp.errors import ArgumentError, StorageError
 from fpdfp.inference.covariances import Kind
+from fpdfp.models import codecs
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import linear_model, write_result
 
@@ -58,7 +59,7 @@ class Reporting:
         >>> rng = np.random.default_rng(0)
         >>> X = rng.standard_normal((300, 2))
         >>> y = X @ [1.0, -0.5] + rng.standard_normal(300)
-        >>> model = fpdfp.FederatedLinearRegression(alpha=0.0).fit(X, y, groups=np.arange(300) % 3)
+        >>> model = fpdfp.FederatedLinearRegression("none").fit(X, y, groups=np.arange(300) % 3)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run = model.write_run(f"{folder}/fit", level=0.9)
         ...     print(sorted(file.name for file in run.glob("*.json")))
@@ -101,14 +102,14 @@ class Reporting:
         model = linear_model(
             names, intercept=intercept, graph=getattr(self, "graph_", None), classes=classes, standardized=False
         )
-        seed = int(self.random_state) if isinstance(self.random_state, int | np.integer) else None
+        options = self._options()
         config = {
-            "estimator": type(self).__name__, "formula": self.formula_ or "", "penalty": self._penalty_words(),
-            "tol": self.tol or 0.0, "rounds": self.rounds, "standardize": bool(self.standardize),
+            "estimator": type(self).__name__, "formula": self.formula_ or "", "penalty": self.penalty_.describe(),
+            "tol": options.tol or 0.0, "rounds": options.rounds, "standardize": bool(self.standardize),
         }  # fmt: skip
         write_result(
             folder, self.result_, name=name, config=config, model=model, x=rows if len(rows) > 1 else rows[0],
-            clients=self.rows_, seed=seed,
+            clients=self.rows_, seed=options.seed,
         )  # fmt: skip
 
     def _note_run(self: Any, problem: Problem | None, **fit: Any) -> None:
@@ -116,7 +117,11 @@ class Reporting:
         engine: Any = None if problem is None else getattr(problem.losses, "engine", None)
         self.run_folder_ = getattr(engine, "run_folder", None)
         if self.run_folder_ is not None:
-            engine.note_fit(self, fit)
+            parameters = {**self.get_params(deep=False), **fit}
+            written = {name: codecs.write_parameter(value) for name, value in parameters.items()}
+            plain = {name: value for name, value in written.items() if value is not codecs.UNKNOWN}
+            objects = {name: repr(parameters[name]) for name in parameters if name not in plain}
+            engine.note_fit(type(self).__name__, plain, objects, tuple(fit))
 
     def _add_sections(self: Any) -> None:
         """Add what is known of the fit to the folder that a federation has written."""

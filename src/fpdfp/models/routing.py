@@ -7,10 +7,12 @@ every weight and fold by itself.
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import sklearn
 
 from fpdfp._warn import warn
+from fpdfp.models.penalty import as_model_penalty
 
 #: Modules of scikit-learn that pass ``groups`` to the splitter only, unless metadata routing is enabled.
 MODULES = ("sklearn.model_selection._validation", "sklearn.model_selection._search")
@@ -40,16 +42,24 @@ def advise_on_search(name: str) -> None:
             search = frame.f_locals.get("self")
             given = getattr(search, "param_grid", None) or getattr(search, "param_distributions", None) or {}
             grids = given if isinstance(given, list) else [given]
-            if any(str(key).split("__")[-1] == "alpha" for grid in grids for key in grid):
+            if any(
+                str(key).split("__")[-1] == "penalty" and _weights(one) for grid in grids for key, one in grid.items()
+            ):
                 warn(
-                    f"{type(search).__name__} fits every alpha and every fold by itself; fpdfp.{name}CV finds all of "
-                    "them in the exchanges of about one fit",
+                    f"{type(search).__name__} fits every penalty and every fold by itself; fpdfp.{name}CV finds "
+                    "all weights in the exchanges of about one fit",
                     UserWarning,
                     "sklearn",
                     "joblib",
                 )
                 return
         frame = frame.f_back
+
+
+def _weights(penalties: Any) -> bool:
+    """Whether some of the penalties of a search differ in nothing but weight or options."""
+    kinds = [as_model_penalty(one).name for one in penalties] if isinstance(penalties, list | tuple) else ["", ""]
+    return len(set(kinds)) < len(kinds)
 
 
 def _warn(name: str, search: bool) -> None:

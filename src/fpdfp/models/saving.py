@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from fpdfp.engines.files import write_whole
 from fpdfp.errors import ArgumentError, MessageError, ModelFileError, StorageError
-from fpdfp.families import Family
 from fpdfp.models import codecs
 from fpdfp.models.codecs import Codec
 
@@ -33,7 +32,7 @@ class Saving:
         "plan_": codecs.PLAN, "n_features_in_": codecs.INTEGER, "feature_names_in_": codecs.LABELS,
         "deviance_": codecs.NUMBER, "null_deviance_": codecs.optional(codecs.NUMBER), "information_": codecs.SITES,
         "exchanges_": codecs.COUNTS, "_saturated": codecs.NUMBER, "_null_parameters": codecs.INTEGER,
-        "_effects": codecs.NUMBERS,
+        "_effects": codecs.NUMBERS, "penalty_": codecs.PENALTY,
     }  # fmt: skip
 
     def save(self: Any, path: str | os.PathLike[str]) -> None:
@@ -55,9 +54,7 @@ class Saving:
         check_is_fitted(self)
         values, objects = {}, []
         for name, value in self.get_params(deep=False).items():
-            if isinstance(value, Family):
-                values[name] = {"family": codecs.FAMILY.write(value)}
-            elif (plain := _plain(value)) is not UNKNOWN:
+            if (plain := codecs.write_parameter(value)) is not codecs.UNKNOWN:
                 values[name] = plain
             else:
                 objects.append(name)
@@ -92,24 +89,6 @@ class Saving:
             count = len(self._flat[0])
             if len(self.information_) != len(self.sites_) or any(len(one.score) != count for one in self.information_):
                 raise MessageError(f"information_ must have sums of {count} coefficients for each site")
-
-
-#: What stands for a parameter that is an object.
-UNKNOWN = object()
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: numbers, texts, truth values and lists of these; UNKNOWN for any other."""
-    value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-    if value is None or isinstance(value, bool | str | int) or (isinstance(value, float) and np.isfinite(value)):
-        return value
-    if isinstance(value, list | tuple):
-        found = [_plain(one) for one in value]
-        return UNKNOWN if UNKNOWN in found else found
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value) and "family" not in value:
-        made = {name: _plain(one) for name, one in value.items()}
-        return UNKNOWN if UNKNOWN in made.values() else made
-    return UNKNOWN
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
@@ -196,8 +175,7 @@ def _read(tree: dict[str, Any]) -> Any:
     if strange:
         raise MessageError(f"{name} has no parameter {strange[0]!a}")
     for one, value in given.items():
-        is_family = isinstance(value, dict) and set(value) == {"family"}
-        setattr(model, one, codecs.FAMILY.read(value["family"], one) if is_family else value)
+        setattr(model, one, codecs.read_parameter(value, one))
     try:
         model._check_parameters()
     except (ValueError, TypeError) as error:

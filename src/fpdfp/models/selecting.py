@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,9 +17,18 @@ from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.linops import Identity
 from fpdfp.losses import Losses
-from fpdfp.models.concave import USUAL
+from fpdfp.models.penalty import (
+    Columns,
+    Concave,
+    Details,
+    ElasticNet,
+    ModelPenalty,
+    NoPenalty,
+    Ridge,
+    Structure,
+    as_model_penalty,
+)
 from fpdfp.models.stepping import Scaled
-from fpdfp.models.structure import Columns, Structure
 from fpdfp.penalties import Zero
 from fpdfp.problem import Model, Problem
 from fpdfp.selection.batch import Batch
@@ -47,7 +55,8 @@ class Design(NamedTuple):
     """What a fit has before it minimises: losses, penalties by weight, and how to name and unscale coefficients."""
 
     losses: Losses
-    model_of: Callable[..., Model]
+    build_model: Callable[[ModelPenalty], Model]
+    model_of: Callable[[float], Model]
     names: tuple[str, ...]
     labels: tuple[str, ...]
     unscale: Callable[[Array], tuple[Array, Array]]
@@ -56,50 +65,48 @@ class Design(NamedTuple):
 class Structures:
     """A part of an estimator that makes the penalty of any weight, for one design."""
 
-    def _structure(self: Any, columns: Columns, moments: Any, scale: Array, feature_groups: Any) -> Structure:
-        graphs: list[Any] = []
+    def _structure(self: Any, columns: Columns, moments: Any, scale: Array) -> Structure:
+        details: list[Details] = []
 
-        def make(columns: Columns, alpha: float, **mixing: float) -> Structure:
-            one = copy.copy(self)
-            one.alpha = alpha
-            for name, value in mixing.items():
-                setattr(one, name, value)
-            if graphs:
-                one.graph = graphs[0]  # learnt from the sites' moments once
-            made: Structure = super(Structures, one)._structure(columns, moments, scale, feature_groups)  # type: ignore[misc]
-            if hasattr(one, "graph_") and not graphs:
-                graphs.append(one.graph_)
-                self.graph_ = one.graph_
-            return made
+        def make(columns: Columns, penalty: ModelPenalty) -> Structure:
+            if not details:  # a graph is learnt from the sites' moments once
+                details.append(self._details(self.penalty_, columns.features, moments, scale))
+            return penalty.build(columns, details[0])
 
         self._make_structure = make
         # Sites are told no ridge: it depends on the weight, and is a part of the penalty.
         return Structure(Zero(), None, np.zeros(columns.of_rows))
 
-    def _models(self: Any, columns: Columns, scaled: Scaled, shape: Shape) -> Callable[..., Model]:
-        """Return g and B as a function of the weight, and of how it is mixed; x is one vector for several classes."""
+    def _models(self: Any, columns: Columns, scaled: Scaled, shape: Shape) -> Callable[[ModelPenalty], Model]:
+        """Return g and B as a function of the penalty; x is one vector for several classes."""
         limits, flat, shape = self._limits(columns, scaled), columns._replace(flat=True), (math.prod(shape),)
 
-        def model_of(alpha: float, **mixing: Any) -> Model:
-            made = self._make_structure(flat, alpha, **mixing).restrain(flat, limits, absorb=True)
+        def model_of(penalty: ModelPenalty) -> Model:
+            made = self._make_structure(flat, penalty).restrain(flat, limits, absorb=True)
             linop = Identity(shape) if made.linop is None else made.linop
             return Model(made.penalty.bind(linop.out_shape), linop, shape, np.dtype(np.float64))
 
         return model_of
 
     def _find_alphas(
-        self: Any, batch: Batch, model_of: Callable[..., Model], alphas: Any, ratio: float, rounds: int, **mixing: Any
-    ) -> tuple[Array, Anchor | None]:
+        self: Any, batch: Batch, model_of: Callable[[ModelPenalty], Model], alphas: Any, ratio: float, rounds: int,
+        **mixing: float,
+    ) -> tuple[Array, Anchor | None]:  # fmt: skip
         """Return the weights, and the solution of the first one if it is trivial.
 
         No ridge makes coefficients zero: its largest weight is that of an elastic net with a thousandth of l1.
         """
-        share = mixing.get("l1_ratio", self.l1_ratio)
-        if self.penalty == "ridge" or (self.penalty == "elasticnet" and share < NEARLY_RIDGE):
-            mixing |= {"penalty": "elasticnet", "l1_ratio": NEARLY_RIDGE}
-            weights, _ = find_alphas(batch, functools.partial(model_of, **mixing), alphas, ratio, rounds)
-            return weights, None
-        return find_alphas(batch, functools.partial(model_of, **mixing), alphas, ratio, rounds)
+        penalty: ModelPenalty = self.penalty_
+        share = mixing.get("l1_ratio", getattr(penalty, "l1_ratio", 1.0))
+        ridge = isinstance(penalty, Ridge) or (isinstance(penalty, ElasticNet) and share < NEARLY_RIDGE)
+        if ridge:
+            penalty, mixing = ElasticNet(factors=penalty.factors), {"l1_ratio": NEARLY_RIDGE}
+
+        def model_at(alpha: float) -> Model:
+            return model_of(penalty.with_options(alpha, **mixing))
+
+        weights, trivial = find_alphas(batch, model_at, alphas, ratio, rounds)
+        return weights, None if ridge else trivial
 
     def _owners(self: Any, rows: int, groups: Any) -> IntArray:
         owner: IntArray = super()._owners(rows, groups)  # type: ignore[misc]
@@ -114,14 +121,18 @@ class Interrupted(Structures):
         self: Any, build: Callable[[], Losses], structure: Structure, columns: Columns, scaled: Scaled, choose: Any
     ) -> Problem:
         losses = build()
-        model_of = self._models(columns, scaled, losses.shape)
+        build_model = self._models(columns, scaled, losses.shape)
+
+        def model_of(alpha: float) -> Model:
+            found: Model = build_model(self.penalty_.with_options(alpha))
+            return found
 
         def unscale(x: Array) -> tuple[Array, Array]:
             found: tuple[Array, Array] = self._unscale_many(x, columns, scaled)
             return found
 
         names = tuple(self._names().features)
-        raise Found(self._then(self, Design(losses, model_of, names, self._path_labels(), unscale)))
+        raise Found(self._then(self, Design(losses, build_model, model_of, names, self._path_labels(), unscale)))
 
     def _suits_newton(self, coefficients: int) -> bool:
         return False  # a path has a penalty, whatever the weight of the estimator is
@@ -129,8 +140,7 @@ class Interrupted(Structures):
 
 def fit_until(estimator: Any, then: Callable[[Any, Design], Any], *data: Any, **options: Any) -> Any:
     """Return what a function makes of a copy of an estimator and of the design of a fit to data."""
-    if estimator.penalty in ("none", *USUAL):
-        raise ArgumentError("penalty", f"must be a convex one here, got {estimator.penalty!r}")
+    check_convex(as_model_penalty(estimator.penalty), "here")
     one = copy.copy(estimator)
     one.__class__ = type(type(estimator).__name__, (Interrupted, type(estimator)), {})
     one._then = then
@@ -139,6 +149,12 @@ def fit_until(estimator: Any, then: Callable[[Any, Design], Any], *data: Any, **
     except Found as found:
         return found.what
     raise AssertionError("a fit has no minimisation")
+
+
+def check_convex(penalty: ModelPenalty, where: str) -> None:
+    """Refuse penalties without one least value for each weight, and none."""
+    if isinstance(penalty, NoPenalty | Concave):
+        raise ArgumentError("penalty", f"must be a convex one {where}, got {penalty.name!r}")
 
 
 def make_problem(losses: Losses) -> Problem:
@@ -156,7 +172,7 @@ class Selecting:
     ) -> Path:  # fmt: skip
         """Return the coefficients for a grid of penalty weights, all found in the same exchanges.
 
-        The estimator is not fitted; its ``alpha`` is not used.
+        The estimator is not fitted; the weight of its penalty is not used.
 
         Parameters
         ----------
@@ -174,7 +190,7 @@ class Selecting:
         def find(one: Any, design: Design) -> Path:
             batch = Batch(make_problem(design.losses), problems=count_alphas(alphas))
             with open_record(checkpoint, batch.problem):
-                weights, trivial = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
+                weights, trivial = one._find_alphas(batch, design.build_model, alphas, ratio, rounds)
                 found = follow(
                     batch, design.model_of, weights, trivial, tol, rounds, progress, design.names, certify=certify
                 )
@@ -209,10 +225,10 @@ class Selecting:
         _checks.integer("pairs", pairs, at_least=1, at_most=1000)
 
         def find(one: Any, design: Design) -> Stability:
-            folds = Folds(2, one._draw_seed(), one._stratifies, repeats=pairs)
+            folds = Folds(2, one._options().seed, one._stratifies, repeats=pairs)
             batch = Batch(make_problem(design.losses), folds, problems=(folds.all + 1) * count_alphas(alphas))
             with open_record(checkpoint, batch.problem):
-                weights, _ = one._find_alphas(batch, design.model_of, alphas, ratio, rounds)
+                weights, _ = one._find_alphas(batch, design.build_model, alphas, ratio, rounds)
                 models = [design.model_of(float(alpha)) for alpha in weights]
                 # whatever leaves out a half is fitted to the other
                 tasks = [Task(model, fold) for fold in range(-1, 2 * pairs) for model in models]
@@ -259,9 +275,11 @@ class Selecting:
             sites = design.losses.n_clients
             if sites < LEAST_SITES:
                 raise ArgumentError("groups", f"must be at least {LEAST_SITES} sites to draw from, got {sites}")
-            drawn = np.random.default_rng(one._draw_seed()).multinomial(sites, np.full(sites, 1.0 / sites), size=draws)
+            drawn = np.random.default_rng(one._options().seed).multinomial(
+                sites, np.full(sites, 1.0 / sites), size=draws
+            )
             batch = Batch(make_problem(design.losses), samples=drawn, problems=draws + 1)
-            model = design.model_of(float(self.alpha))
+            model = design.model_of(one.penalty_.strength)
             tasks = [Task(model, fold) for fold in range(-1, draws)]
             with open_record(checkpoint, batch.problem):
                 run(batch, tasks, tol, rounds, progress)

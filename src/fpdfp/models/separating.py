@@ -26,7 +26,7 @@ def check_separation(estimator: Any, problem: Problem, x: Array, sums: Informati
     weight, _, deviance, _ = sums.numbers[1:].tolist()
     hessian = full(sums.hessian)
     found = newton_step(sums.score, hessian)
-    if not found.is_suspect(0.5 * deviance, weight, estimator.tol or 1e-8):
+    if not found.is_suspect(0.5 * deviance, weight, estimator._options().tol or 1e-8):
         # All rows are fitted, and none of them has information left: their means are at the end of the scale.
         if deviance < NOTHING * weight and np.abs(hessian).max() < NOTHING * weight:
             _refuse(names, list(range(len(names))))

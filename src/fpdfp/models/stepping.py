@@ -18,8 +18,7 @@ from fpdfp.errors import ArgumentError
 from fpdfp.losses import Losses
 from fpdfp.models import random_effects
 from fpdfp.models.by_feature import Limits, Names, find_limits, find_start
-from fpdfp.models.concave import SETTLED, STEPS, USUAL, check_concavity, slopes
-from fpdfp.models.structure import Columns, Structure
+from fpdfp.models.penalty import SETTLED, STEPS, Columns, Concave, Structure
 from fpdfp.penalties import L1
 from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
@@ -73,7 +72,7 @@ class Stepping:
 
         x0 = self._start(columns, scaled)
         problem: Problem
-        if self.penalty in USUAL and self.alpha > 0:
+        if self.penalty_.is_concave:
             problem, result = self._reweight(structure, problem_of, solve, x0)
         elif columns.random:
             problem, result = self._reestimate(structure, columns, problem_of, solve, x0)
@@ -90,20 +89,20 @@ class Stepping:
         solve: Callable[[Problem, Array | None], Result], x0: Array | None,
     ) -> tuple[Problem, Result]:  # fmt: skip
         """Solve weighted l1 problems, each with the slopes of a concave penalty where the last one ended."""
-        concavity = check_concavity(self.penalty, self.concavity)
+        concave: Concave = self.penalty_
         assert isinstance(structure.penalty, L1)
         most: Any = structure.penalty.weight
-        weights = most if x0 is None else slopes(self.penalty, x0, most, concavity)
+        weights = most if x0 is None else concave.slopes(x0, most)
         for _ in range(STEPS):
             problem = problem_of(structure._replace(penalty=L1(weights)))
             result = solve(problem, x0)
             x0 = result.x
-            before, weights = weights, slopes(self.penalty, x0.astype(np.float64), most, concavity)
+            before, weights = weights, concave.slopes(x0.astype(np.float64), most)
             if np.abs(weights - before).max(initial=0.0) <= SETTLED * most.max(initial=0.0):
                 break
         else:
             warn(
-                f"the weights of {self.penalty} have not settled after {STEPS} steps; a larger concavity or alpha, or "
+                f"the weights of {concave.name} have not settled after {STEPS} steps; a larger concavity or weight, or "
                 "standardize=True, may help",
                 ConvergenceWarning,
             )

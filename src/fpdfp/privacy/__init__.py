@@ -7,5 +7,9 @@
 ``journal.py``       what a site has written down before a reply leaves, intact after any crash
 ``noise.py``         exact draws of the discrete Gaussian distribution from a keyed stream
 ``accounting.py``    ε and δ from one number, μ, the squares of which add up
+``ledger.py``        what a site's data have been spent on
+``releases.py``      sums over rows with noise, and by how much one row changes them
+``fit.py``           models from noisy sums, and their intervals
+``site.py``          a site that answers releases within its budget
 ===================  ============================================================================
 """

@@ -27,6 +27,8 @@ FIRST, CHEAP = 20, 1 << 25
 FLAT = 1e-13
 #: The most accelerated steps for a quadratic, and the part of the accuracy up to which they minimise it.
 MOST, WITHIN = 400, 0.1
+#: From this ratio of the lengths of the rows of B on they are brought to units in which they are alike.
+APART = 100.0
 #: So that nothing is divided by 0.
 TINY = 1e-300
 
@@ -73,6 +75,27 @@ def banded(model: Model) -> Banded | None:
     """Return how Newton directions are found that have a narrow band; None where they have none."""
     known = needs_inner(model) and has_derivative(model.penalty, model.dual_shape)
     return Banded.of(model) if known else None
+
+
+def even_rows(model: Model) -> tuple[Model, Array | float]:
+    """Return g and B with the rows of B in units in which they are alike, and these units; else the model, and 1.
+
+    Units are powers of two, so that g(Bx) is the same to the last bit, and v in them is that of B times the units.
+    Where rows differ by far, no σ suits them all: neither dual steps nor Newton steps find the prox.
+    """
+    matrix = dense(model)
+    if matrix is None:
+        return model, 1.0
+    sizes = np.sqrt(np.square(matrix).sum(axis=0))
+    there = sizes > 0
+    if not there.any() or sizes.max() <= APART * sizes[there].min():
+        return model, 1.0
+    units = 2.0 ** np.round(np.log2(np.where(there, sizes, 1.0)))
+    alike = model.penalty.rescale(units)
+    if alike is None:
+        return model, 1.0
+    rows = (matrix / units).reshape(len(matrix), -1)
+    return model._replace(penalty=alike, linop=Matrix(rows.T)), units
 
 
 def has_derivative(penalty: Penalty, shape: Shape) -> bool:
@@ -149,11 +172,12 @@ def _whiten(model: Model, q: Quadratic, v: Array, inner: InnerSolve) -> Solution
         R = scale[:, None] * vectors / np.sqrt(values)
         y, centre = -(R.T @ q.slope), np.linalg.solve(R, q.centre)
     space = model._replace(linop=Compose(model.linop, Matrix(R)), shape=(R.shape[1],), dtype=np.dtype(np.float64))
+    space, units = even_rows(space)
     found = minimise(
-        space, Distance((centre + y)[None], 1.0), v[None], inner if needs_inner(space) else None,
+        space, Distance((centre + y)[None], 1.0), (units * v)[None], inner if needs_inner(space) else None,
         origin=centre[None], matrix=dense(space),
     )  # fmt: skip
-    u, v = R @ found.u[0], found.v[0]
+    u, v = R @ found.u[0], found.v[0] / units
     if model.linop.is_identity:
         # v is a subgradient at u up to rounding: a prox step along it gives zeros and limits exactly.
         t = 1.0 / max(float(q.diagonal.max()), 1e-300)

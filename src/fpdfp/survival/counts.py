@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterable
-from typing import Any, Self
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -40,10 +40,10 @@ class RiskCounts:
     delayed
         Whether rows were moved to later times until enough were at each: see :meth:`coarsen`.
     rounded
-        Whether rows leave or enter between two of the times. Curves then take those that leave without an event, or
-        that enter, to do so in the middle of their interval, as life tables do.
+        Whether rows leave or enter between two of the times. Curves then take those that leave without an event there,
+        or that enter, to do so in the middle of their interval, as life tables do.
     lost
-        How much of those at risk is lost so in each interval; None for none.
+        How much of those at risk is lost so in each interval, half of these rows; None where that is not told.
     """
 
     times: Array
@@ -125,6 +125,7 @@ class RiskCounts:
         leaves = np.searchsorted(grid, rows.time, "left")
         enters = np.searchsorted(grid, rows.entry, "right")
         late = enters > 0
+        inside = (~np.isin(rows.time, grid) & ~rows.event, late & ~np.isin(rows.entry, grid))
         rounded = times is not None and not np.isin(np.concatenate([rows.time, enter]), grid).all()
         return cls(
             grid,
@@ -133,6 +134,7 @@ class RiskCounts:
             table(leaves, np.ones(count, dtype=bool)),
             table(leaves, rows.event),
             rounded=rounded,
+            lost=(table(leaves, inside[0]) + table(enters, inside[1])) / 2.0 if rounded else None,
         )
 
     @property
@@ -141,10 +143,10 @@ class RiskCounts:
         return self.at_risk if self.lost is None else self.at_risk - self.lost
 
     def halve(self) -> RiskCounts:
-        """Return the counts with what is lost in intervals; as they are where no row is between two times.
+        """Return the counts with what is lost in intervals where that is not told: half of all who may be inside.
 
-        >>> RiskCounts.of(Times.of([1.5, 2.5, 2.0], [0, 1, 0]), times=[2.0, 3.0]).halve().exposed
-        array([[2., 1.]])
+        >>> RiskCounts.of(Times.of([1.5, 2.5, 2.0], [0, 1, 0]), times=[2.0, 3.0]).exposed
+        array([[2.5, 1. ]])
         """
         if not self.rounded or self.lost is not None:
             return self
@@ -296,6 +298,33 @@ class RiskCounts:
         left = moved["events"] + moved["censored"]
         flags = {"delayed": self.delayed, "rounded": self.rounded}
         return RiskCounts(grid, self.start, entered, left, moved["events"], **flags)
+
+
+class RiskTotal(NamedTuple):
+    """The counts of several sites.
+
+    Attributes
+    ----------
+    counts
+        Their sum, with those spread that sites have moved to later times.
+    ends
+        The same with rows leaving as late, and as early, as they can have. None where nothing is hidden, and where rows
+        enter late: of these few may have been at risk before the first time.
+    """
+
+    counts: RiskCounts
+    ends: tuple[RiskCounts, RiskCounts] | None
+
+    @classmethod
+    def of(cls, parts: Sequence[RiskCounts], times: Array | None, *, late_entries: bool) -> RiskTotal:
+        """Return the counts of sites at given times, or at all of theirs."""
+        whole = np.unique(np.concatenate([part.times for part in parts])) if times is None else times
+        counts = RiskCounts.total(part.spread(whole).halve() for part in parts)
+        delayed = any(part.delayed for part in parts)
+        if late_entries or not (delayed or any(part.rounded for part in parts)):
+            return cls(counts, None)
+        late, early = (RiskCounts.total(part.place(whole, early=early) for part in parts) for early in (False, True))
+        return cls(counts, (late, early))
 
 
 def _delay(counts: Array, least: int) -> tuple[Array, float]:

@@ -142,9 +142,10 @@ def kaplan_meier(counts: RiskCounts, *, level: float = 0.95, scale: Scale = "log
 def bound_survival(late: RiskCounts, early: RiskCounts) -> tuple[Array, Array]:
     """Return numbers between which the curve of exact times lies, at each time of the counts.
 
-    Rows leave at the earliest as ``early`` says and at the latest as ``late`` does, at the same times; those of one
-    interval leave in any order. The curve is a product over events of 1 − 1/r, r those at risk: it is least if events
-    are as late as can be and everyone else has left as early as can be, and largest the other way round.
+    All rows are there from the start. They leave at the earliest as ``early`` says and at the latest as ``late`` does,
+    at the same times; those of one interval leave in any order. The curve is a product over events of 1 − 1/r, r those
+    at risk: it is least if events are as late as can be and everyone else has left as early as can be, and largest the
+    other way round.
 
     >>> from fpdfp.survival import RiskCounts, Times
     >>> counts = RiskCounts.of(Times.of([0.5, 0.6, 1.5, 2.0], [1, 0, 1, 0]), times=[1.0, 2.0])
@@ -154,16 +155,15 @@ def bound_survival(late: RiskCounts, early: RiskCounts) -> tuple[Array, Array]:
     """
     late, early = late.merge_groups(), early.merge_groups()
     hidden = 1.0 if late.rounded or late.delayed or early.rounded else 0.0  # else the order within a time is known
-    entered = late.start + np.cumsum(late.entered[0])
     left_early, left_late = np.cumsum(early.left[0]), np.cumsum(late.left[0])
-    # Fewest at risk: who leaves early has left, those of the interval who have no event too; who enters in it has not.
-    fewest = entered - (left_early - early.left[0]) - hidden * (early.censored[0] + late.entered[0])
-    most = entered - (left_late - late.left[0])
+    # Fewest at risk: who leaves early has left, and so have those of the interval who have no event.
+    fewest = late.start - (left_early - early.left[0]) - hidden * early.censored[0]
+    most = late.start - (left_late - late.left[0])
     sooner, later = np.cumsum(early.events[0]), np.cumsum(late.events[0])
     least, largest = np.ones(len(sooner)), np.ones(len(sooner))
     for k in range(len(sooner)):
         events = np.diff(np.append(later[:k], sooner[k]), prepend=0.0)
-        least[k] = _product(np.minimum.accumulate(fewest[: k + 1]), events)
+        least[k] = _product(fewest[: k + 1], events)
         events = np.diff(np.minimum(sooner[: k + 1], later[k]), prepend=0.0)
         largest[k] = _product(most[: k + 1], events)
     return least, largest

@@ -1,0 +1,613 @@
+"""Penalties of models: objects with a weight, a structure and options, from which g, B and ridges are built."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+
+from fpdfp import _checks, linops, penalties
+from fpdfp._typing import Array
+from fpdfp.datasets import FeatureGraph
+from fpdfp.datasets.graph import FORMS, Form
+from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.models.by_feature import Limits
+
+Name = Literal["graph", "fused", "group", "sparse group", "l1", "elasticnet", "mcp", "scad", "ridge", "none"]
+#: The weight of a penalty that is given without one.
+WEIGHT = 1e-3
+#: The most l1 problems of a concave penalty, and the change of weights, relative to that of the penalty, at which
+#: they have settled.
+STEPS, SETTLED = 50, 1e-6
+
+
+class Structure(NamedTuple):
+    """What a model penalises: g, B (None: the identity), and the ridge of each column."""
+
+    penalty: penalties.Penalty
+    linop: linops.LinOp | None
+    ridge: Array
+
+    def restrain(
+        self, columns: Columns, limits: Limits | None, ridge: float = 0.0, *, absorb: bool = False
+    ) -> Structure:
+        """Return the same with limits of the features' coefficients, and a ridge of the intercepts of sites.
+
+        With ``absorb`` the ridge of columns becomes a part of the penalty, so that losses need not have it.
+        """
+        if absorb and self.ridge.any():
+            own = np.concatenate([self.ridge, np.zeros(columns.all - len(self.ridge))])
+            return self._replace(ridge=np.zeros_like(self.ridge))._add(columns, limits, own)
+        if limits is None and not ridge:
+            return self
+        l2 = np.zeros(columns.all)
+        l2[columns.of_rows - columns.effects : columns.of_rows] = ridge
+        return self._add(columns, limits, l2)
+
+    def _add(self, columns: Columns, limits: Limits | None, l2: Array) -> Structure:
+        """Return the same with limits, and a ridge of each column as a part of the penalty."""
+        lower, upper = np.full(columns.all, -np.inf), np.full(columns.all, np.inf)
+        if limits is not None:
+            lower[: columns.features], upper[: columns.features] = limits
+        entries = [columns.repeat(one) for one in (l2, lower, upper)]
+        if self.linop is None and isinstance(self.penalty, penalties.Zero | penalties.L1):
+            l1 = self.penalty.weight if isinstance(self.penalty, penalties.L1) else 0.0
+            return self._replace(penalty=penalties.ElasticNet(l1, *entries))
+        shape = entries[0].shape
+        first = linops.Identity(shape) if self.linop is None else self.linop
+        both = penalties.Stacked([self.penalty, penalties.ElasticNet(0.0, *entries)], [first.out_shape, shape])
+        return self._replace(penalty=both, linop=linops.VStack([first, linops.Identity(shape)]))
+
+
+class Columns(NamedTuple):
+    """The columns of the model: features, perhaps an intercept after them, intercepts of sites, and thresholds.
+
+    ``classes`` is the number of classes that have coefficients each: x has a row for each, or is all of these one after
+    the other if it is ``flat``. Thresholds have no column of rows. Nothing of them and of intercepts is penalised,
+    except intercepts of sites if they are ``random``.
+    """
+
+    features: int
+    intercept: bool
+    classes: int | None = None
+    effects: int = 0
+    thresholds: int = 0
+    flat: bool = False
+    random: bool = False
+
+    @property
+    def of_rows(self) -> int:
+        """The number of columns that rows have."""
+        return self.features + int(self.intercept) + self.effects
+
+    @property
+    def all(self) -> int:
+        """The number of coefficients, of one class if classes have their own."""
+        return self.of_rows + self.thresholds
+
+    def square(self, ridge: Array, x: Array) -> float:
+        """Return Σ r_j x_j² over the columns of rows, and over classes."""
+        return float((ridge * x.reshape(-1, self.all)[:, : self.of_rows] ** 2).sum())
+
+    def spread(self, of_features: Any) -> Array:
+        """Weights of the features, with 0 for the intercept, for every class."""
+        weights = np.zeros(self.all)
+        weights[: self.features] = of_features
+        return self.repeat(weights)
+
+    def repeat(self, values: Array) -> Array:
+        """The same for every class."""
+        if self.classes is None:
+            return values
+        return np.tile(values, self.classes if self.flat else (self.classes, 1))
+
+    def map(self, matrix: Any) -> linops.LinOp:
+        """A sparse matrix over the features as a map of the model, class by class."""
+        wide = matrix.tocsr(copy=True)
+        wide.resize(matrix.shape[0], self.all)
+        if self.flat and self.classes is not None:
+            import scipy.sparse
+
+            return linops.Matrix(scipy.sparse.kron(scipy.sparse.eye_array(self.classes), wide, format="csr"))
+        return linops.Matrix(wide) if self.classes is None else linops.EachRow(wide, self.classes)
+
+
+class Details(NamedTuple):
+    """What a penalty needs of a design.
+
+    Attributes
+    ----------
+    factors
+        What multiplies the penalty of each feature.
+    groups
+        The label of each feature's group; None where nothing says it.
+    graph
+        The graph of the features, for a penalty that has one.
+    """
+
+    factors: Array
+    groups: Any = None
+    graph: FeatureGraph | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ModelPenalty(abc.ABC):
+    r"""What all penalties of models have.
+
+    Parameters
+    ----------
+    weight
+        Its weight; None for 0.001, or where it is chosen (cross-validation, paths). With weight 0 nothing is penalised.
+    factors
+        What multiplies the penalty of each feature, ``l2`` included: an array, or a dictionary by feature or by term of
+        the formula (1 for all others). 0 is not penalised. The features of a group must have the same factor; of
+        :class:`Fused` and :class:`Graph` it is for the part ``l1``.
+    """
+
+    weight: float | None = None
+    _: dataclasses.KW_ONLY
+    factors: Any = None
+
+    #: How it is called in ``penalty="l1"`` and in summaries.
+    name: ClassVar[str]
+    #: The options that may be lists, from which a cross-validation chooses.
+    mixed: ClassVar[tuple[str, ...]] = ()
+    #: The weight of an additional ridge.
+    l2: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.weight is not None:
+            _checks.real("weight", self.weight, at_least=0.0)
+        _checks.real("l2", self.l2, at_least=0.0)
+        for name in self.mixed:
+            given = getattr(self, name)
+            for value in given if isinstance(given, list | tuple | np.ndarray) else [given]:
+                _checks.real(name, value, at_least=0.0)
+                if name == "l1_ratio" and value > 1.0:
+                    raise ArgumentError("l1_ratio", f"must be a number from 0 to 1, got {value:g}")
+
+    @property
+    def strength(self) -> float:
+        """The weight, that by default included."""
+        return WEIGHT if self.weight is None else float(self.weight)
+
+    @property
+    def penalises(self) -> bool:
+        """Whether anything is penalised at all."""
+        return bool(self.strength) or bool(self.l2)
+
+    @property
+    def is_concave(self) -> bool:
+        """Whether it is minimised by a sequence of l1 problems."""
+        return False
+
+    def mixings(self) -> list[dict[str, float]]:
+        """Return all combinations of the options that are lists."""
+        lists = [np.atleast_1d(getattr(self, name)).tolist() for name in self.mixed]
+        return [dict(zip(self.mixed, values, strict=True)) for values in itertools.product(*lists)]
+
+    def with_options(self, weight: float, **mixing: float) -> Self:
+        """Return the same penalty with a weight, and with one choice of options."""
+        return dataclasses.replace(self, weight=float(weight), **mixing)  # type: ignore[arg-type]
+
+    def describe(self) -> str:
+        """Return name, weight and options as a summary shows them."""
+        if not self.strength:
+            return f"l2={self.l2:g}" if self.l2 else "none"
+        words = f"{self.name}, weight={self.strength:g}"
+        words += "".join(f", {name}={getattr(self, name):g}" for name in self.mixed if name == "l1_ratio")
+        return f"{words}, l2={self.l2:g}" if self.l2 else words
+
+    def build(self, columns: Columns, details: Details) -> Structure:
+        """Return g, B and the ridge of each column for the columns of a model."""
+        ridge = np.zeros(columns.of_rows)
+        ridge[: columns.features] = self._ridge * details.factors
+        g, B = self._build(columns, details)
+        return Structure(g, B, ridge)
+
+    @property
+    def _ridge(self) -> float:
+        return self.l2
+
+    @abc.abstractmethod
+    def _build(self, columns: Columns, details: Details) -> tuple[penalties.Penalty, linops.LinOp | None]:
+        """Return g and B."""
+
+    def _l1(self, columns: Columns, details: Details, share: float = 1.0) -> penalties.L1:
+        return penalties.L1(columns.spread(self.strength * share * details.factors))
+
+
+class NoPenalty(ModelPenalty):
+    """Nothing is penalised; ``penalty="none"``."""
+
+    name = "none"
+
+    @property
+    def strength(self) -> float:
+        """Zero."""
+        return 0.0
+
+    def _build(self, columns: Columns, details: Details) -> tuple[penalties.Penalty, linops.LinOp | None]:
+        return penalties.Zero(), None
+
+
+class L1(ModelPenalty):
+    r"""The lasso: :math:`α\|w\|_1` with α = ``weight``; ``penalty="l1"``.
+
+    Parameters
+    ----------
+    weight, factors
+        As of every penalty: :class:`fpdfp.models.penalty.ModelPenalty`.
+
+    Examples
+    --------
+    >>> import fpdfp
+    >>> fpdfp.FederatedLinearRegression(fpdfp.L1(0.1, factors={"age": 0})).penalty.weight
+    0.1
+    """
+
+    name = "l1"
+
+    def _build(self, columns: Columns, details: Details) -> tuple[penalties.Penalty, linops.LinOp | None]:
+        return self._l1(columns, details), None
+
+
+class Ridge(ModelPenalty):
+    r""":math:`\frac{α}{2}\|w\|^2` with α = ``weight``; ``penalty="ridge"``.
+
+    Parameters
+    ----------
+    weight, factors
+        As of every penalty: :class:`fpdfp.models.penalty.ModelPenalty`.
+    """
+
+    name = "ridge"
+
+    @property
+    def _ridge(self) -> float:
+        return self.strength
+
+    def _build(self, columns: Columns, details: Details) -> tuple[penalties.Penalty, linops.LinOp | None]:
+        return penalties.Zero(), None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class ElasticNet(ModelPenalty):
+    r""":math:`α(r\|w\|_1 + \frac{1-r}{2}\|w\|^2)` with α = ``weight``, r = ``l1_ratio``; ``penalty="elasticnet"``.
+
+    Parameters
+    ----------
+    weight, factors
+        As of every penalty: :class:`fpdfp.models.penalty.ModelPenalty`.
+    l1_ratio
+        r, from 0 to 1; for a cross-validation a number, or a list of numbers to choose from.
+    """
+
+    l1_ratio: float | Sequence[float] = 0.5
+
+    name = "elasticnet"
+    mixed = ("l1_ratio",)
+
+    @property
+    def _ridge(self) -> float:
+        return self.strength * (1.0 - _one(self.l1_ratio))
+
+    def _build(self, columns: Columns, details: Details) -> tuple[penalties.Penalty, linops.LinOp | None]:
+        return self._l1(columns, details, _one(self.l1_ratio)), None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Concave(ModelPenalty):
+    """Penalties with the slope ``weight`` at 0 and none for large coefficients, which are hardly shrunk."""
+
+    concavity: float | None = None
+    l2: float = 0.0  # type: ignore[misc]
+
+    #: The concavity by default, and what it must be above.
+    usual: ClassVar[float]
+    least: ClassVar[float]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.concavity is not None and _checks.real("concavity", self.concavity) <= self.least:
+            raise ArgumentError("concavity", f"must be above {self.least:g} for {self.name}, got {self.concavity:g}")
+
+    @property
+    def is_concave(self) -> bool:
+        """True, if the weight is not zero."""
+        return self.strength > 0
+
+    @property
+    def bend(self) -> float:
+        """The concavity, that by default included."""
+        return self.usual if self.concavity is None else float(self.concavity)
+
+    @abc.abstractmethod
+    def slopes(self, x: Array, weight: Array) -> Array:
+        """Return the slope of the penalty at the size of x, where ``weight`` is the slope at 0."""
+
+    @abc.abstractmethod
+    def values(self, x: Array, weight: Array) -> Array:
+        """Return the penalty of each coefficient: the integral of :meth:`slopes`."""
+
+    def _build(self, columns: Columns, details: Details) -> tuple[penalties.Penalty, linops.LinOp | None]:
+        return self._l1(columns, details), None
+
+
+class MCP(Concave):
+    r"""The minimax concave penalty (Zhang 2010), with the slope ``weight`` at 0; ``penalty="mcp"``.
+
+    Minimised by local linear approximation (Zou and Li 2008): l1 problems with a weight for each coefficient, the slope
+    of the penalty where the last problem ended, until weights settle or 50 were solved. The first is the lasso, or has
+    the slopes at ``start``. Each step decreases the objective, and where weights settle the end is a stationary point;
+    it need not be the least value, and depends on the start.
+
+    Parameters
+    ----------
+    weight, factors
+        As of every penalty: :class:`fpdfp.models.penalty.ModelPenalty`.
+    concavity
+        γ, above 1, by default 3: the slope is 0 from γ times the weight on.
+    l2
+        The weight of an additional :math:`\frac{1}{2}\|w\|^2`.
+    """
+
+    name = "mcp"
+    usual, least = 3.0, 1.0
+
+    def slopes(self, x: Array, weight: Array) -> Array:
+        """Return the slope of the penalty at the size of x, where ``weight`` is the slope at 0.
+
+        >>> MCP().slopes(np.array([0.0, 1.5, 9.0]), np.ones(3))
+        array([1. , 0.5, 0. ])
+        """
+        found: Array = np.maximum(weight - np.abs(x) / self.bend, 0.0)
+        return found
+
+    def values(self, x: Array, weight: Array) -> Array:
+        """Return the penalty of each coefficient: the integral of :meth:`slopes`.
+
+        >>> MCP().values(np.array([0.0, 3.0, 9.0]), np.ones(3))
+        array([0. , 1.5, 1.5])
+        """
+        near = np.minimum(np.abs(x), self.bend * weight)
+        flat: Array = weight * near - near**2 / (2.0 * self.bend)
+        return flat
+
+
+class SCAD(Concave):
+    r"""The smoothly clipped absolute deviation (Fan and Li 2001); ``penalty="scad"``; minimised as :class:`MCP` is.
+
+    Parameters
+    ----------
+    weight, factors
+        As of every penalty: :class:`fpdfp.models.penalty.ModelPenalty`.
+    concavity
+        a, above 2, by default 3.7: the slope is 0 from a times the weight on.
+    l2
+        The weight of an additional :math:`\frac{1}{2}\|w\|^2`.
+    """
+
+    name = "scad"
+    usual, least = 3.7, 2.0
+
+    def slopes(self, x: Array, weight: Array) -> Array:
+        """Return the slope of the penalty at the size of x, where ``weight`` is the slope at 0.
+
+        >>> SCAD().slopes(np.array([0.5, 2.35, 9.0]), np.ones(3))
+        array([1. , 0.5, 0. ])
+        """
+        size, a = np.abs(x), self.bend
+        beyond = np.maximum(a * weight - size, 0.0) / (a - 1.0)
+        return np.where(size <= weight, weight, beyond)
+
+    def values(self, x: Array, weight: Array) -> Array:
+        """Return the penalty of each coefficient: the integral of :meth:`slopes`.
+
+        >>> SCAD().values(np.array([1.0, 3.7, 9.0]), np.ones(3))
+        array([1.  , 2.35, 2.35])
+        """
+        size, a = np.abs(x), self.bend
+        first, second = np.minimum(size, weight), np.clip(size, weight, a * weight) - weight
+        whole: Array = weight * first + weight * second - second**2 / (2.0 * (a - 1.0))
+        return whole
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Group(ModelPenalty):
+    r""":math:`α\sum_g \sqrt{d_g}\,\|w_g\|` over groups g of d_g coefficients, α = ``weight``; ``penalty="group"``.
+
+    Parameters
+    ----------
+    weight, factors
+        As of every penalty: :class:`fpdfp.models.penalty.ModelPenalty`.
+    groups
+        The label of each feature's group; with a formula also a dictionary by feature or term, and by default terms are
+        the groups. Coefficients of several classes for the same feature are in one group.
+    l2
+        The weight of an additional :math:`\frac{1}{2}\|w\|^2`.
+    """
+
+    groups: Any = None
+    l2: float = 0.0  # type: ignore[misc]
+
+    name = "group"
+
+    def _build(self, columns: Columns, details: Details) -> tuple[penalties.Penalty, linops.LinOp | None]:
+        codes, weights = _groups(self.name, columns, self.strength, details)
+        return penalties.GroupL12(weights, groups=codes), None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class SparseGroup(Group):
+    r""":math:`α(r\|w\|_1 + (1-r)\sum_g \sqrt{d_g}\,\|w_g\|)`, r = ``l1_ratio``; ``penalty="sparse group"``.
+
+    Parameters
+    ----------
+    weight, factors
+        As of every penalty: :class:`fpdfp.models.penalty.ModelPenalty`.
+    groups, l2
+        As of :class:`Group`.
+    l1_ratio
+        r, from 0 to 1; for a cross-validation a number, or a list of numbers to choose from.
+    """
+
+    l1_ratio: float | Sequence[float] = 0.5
+
+    name = "sparse group"
+    mixed = ("l1_ratio",)
+
+    def _build(self, columns: Columns, details: Details) -> tuple[penalties.Penalty, linops.LinOp | None]:
+        share = _one(self.l1_ratio)
+        codes, weights = _groups(self.name, columns, self.strength * (1.0 - share), details)
+        single = columns.spread(self.strength * share * details.factors)
+        return penalties.SparseGroup(single, weights, groups=codes), None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Fused(ModelPenalty):
+    r""":math:`α(\sum_j |w_{j+1} - w_j| + c\|w\|_1)`, α = ``weight``, c = ``l1``; ``penalty="fused"``.
+
+    Parameters
+    ----------
+    weight, factors
+        As of every penalty: :class:`fpdfp.models.penalty.ModelPenalty`.
+    l1
+        c; for a cross-validation a number, or a list of numbers to choose from.
+    l2
+        The weight of an additional :math:`\frac{1}{2}\|w\|^2`.
+    """
+
+    l1: float | Sequence[float] = 1.0
+    l2: float = 0.0  # type: ignore[misc]
+
+    name = "fused"
+    mixed = ("l1",)
+
+    def _matrix(self, columns: Columns, details: Details) -> Any:
+        return differences(columns.features)
+
+    def _build(self, columns: Columns, details: Details) -> tuple[penalties.Penalty, linops.LinOp | None]:
+        import scipy.sparse
+
+        edges, single = self._matrix(columns, details), _one(self.l1)
+        parts, weights = [edges], [np.full(edges.shape[0], self.strength)]
+        if single > 0 or edges.shape[0] == 0:
+            parts.append(scipy.sparse.eye_array(columns.features))
+            weights.append(self.strength * single * details.factors)
+        B = scipy.sparse.vstack(parts).tocsr()
+        return penalties.L1(columns.repeat(np.concatenate(weights))), columns.map(B)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Graph(Fused):
+    r""":math:`α(\|Gw\|_1 + c\|w\|_1)` with G a graph of the features, c = ``l1``; ``penalty="graph"``.
+
+    Parameters
+    ----------
+    weight, factors
+        As of every penalty: :class:`fpdfp.models.penalty.ModelPenalty`.
+    l1, l2
+        As of :class:`Fused`.
+    graph
+        Anything that :func:`fpdfp.datasets.as_graph` accepts (a matrix of weights, a list of edges, a networkx graph;
+        features by number, or by name if X has column names). By default it is estimated: each site sends the moments
+        of its features, and the graphical lasso is applied to their sum.
+    form
+        ``"weights"``: G is the matrix of weights, as in the paper; ``"differences"``: a row w_i ∓ w_j for each edge.
+    sparsity
+        The penalty of the graphical lasso: larger means fewer edges.
+
+    Examples
+    --------
+    >>> import fpdfp
+    >>> chain = fpdfp.Graph(weight=0.01, l1=0.5, graph=[(0, 1), (1, 2)], form="differences")
+    >>> chain.describe()
+    'graph, weight=0.01'
+    """
+
+    graph: Any = None
+    form: Form = "weights"
+    sparsity: float = 0.1
+
+    name = "graph"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checks.choice("form", self.form, FORMS)
+        _checks.real("sparsity", self.sparsity, positive=True)
+
+    def _matrix(self, columns: Columns, details: Details) -> Any:
+        assert details.graph is not None
+        return details.graph.structure(self.form)
+
+
+#: The penalties by their names.
+KINDS: dict[str, type[ModelPenalty]] = {
+    kind.name: kind for kind in (Graph, Fused, Group, SparseGroup, L1, ElasticNet, MCP, SCAD, Ridge, NoPenalty)
+}  # fmt: skip
+
+
+def as_model_penalty(given: Any) -> ModelPenalty:
+    """Return the penalty that a name or an object means.
+
+    >>> as_model_penalty("l1").strength
+    0.001
+    """
+    if isinstance(given, str):
+        return KINDS[_checks.choice("penalty", given, tuple(KINDS))]()
+    if isinstance(given, ModelPenalty):
+        return given
+    names = ", ".join(f"fpdfp.{kind.__name__}" for kind in KINDS.values() if kind is not NoPenalty)
+    hint = ""
+    if isinstance(given, penalties.Penalty):
+        hint = "; one of fpdfp.penalties is for fpdfp.Problem"
+    raise ArgumentTypeError("penalty", f"must be a name or one of {names}, got {type(given).__name__}{hint}")
+
+
+def differences(features: int) -> Any:
+    """The (d − 1) × d matrix of the fused lasso."""
+    import scipy.sparse
+
+    ones = np.ones(max(features - 1, 0))
+    return scipy.sparse.diags_array([-ones, ones], offsets=[0, 1], shape=(features - 1, features)).tocsr()
+
+
+def no_edges(features: int) -> FeatureGraph:
+    """The graph without edges."""
+    import scipy.sparse
+
+    return FeatureGraph(scipy.sparse.csr_array((features, features)))
+
+
+def _one(given: float | Sequence[float]) -> float:
+    assert isinstance(given, int | float | np.floating | np.integer)
+    return float(given)
+
+
+def _groups(name: str, columns: Columns, weight: float, details: Details) -> tuple[Array, Array]:
+    """Return the group of each entry, and the weights of groups: theirs times the root of their size, and a factor."""
+    if details.groups is None:
+        raise ArgumentError("groups", f"must name the group of each feature for the penalty {name!r}, got None")
+    labels = np.asarray(details.groups)
+    if labels.shape != (columns.features,):
+        raise ArgumentError(
+            "groups", f"must have one label for each of the {columns.features} features, got shape {labels.shape}"
+        )
+    names, codes = _checks.labels("groups", labels)
+    of_groups = np.zeros(len(names))
+    of_groups[codes] = details.factors
+    odd = np.flatnonzero(of_groups[codes] != details.factors)
+    if odd.size:
+        raise ArgumentError(
+            "factors", f"must be the same for all features of a group, but not in {str(names[codes[odd[0]]])!r}"
+        )
+    weights = weight * np.sqrt(np.bincount(codes) * (columns.classes or 1)) * of_groups
+    free = columns.all - columns.features
+    if free:
+        codes, weights = np.append(codes, np.full(free, len(names))), np.append(weights, 0.0)
+    return columns.repeat(codes), weights
