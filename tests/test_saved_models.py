@@ -17,6 +17,9 @@ from fpdfp.errors import ModelFileError
 from fpdfp.federation.table import SiteTable
 from tests.test_cohort import patients
 
+#: Means that are put in are no concern here.
+pytestmark = pytest.mark.filterwarnings("ignore:means were put in")
+
 TABLE = patients().assign(
     visits=np.random.default_rng(1).poisson(2.0, 240) * np.random.default_rng(2).integers(0, 3, 240)
 )

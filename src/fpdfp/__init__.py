@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         Group,
         Ridge,
         SparseGroup,
+        fit_sites,
         load_model,
         log_rank_test,
         survival_curves,
@@ -163,6 +164,7 @@ __all__ = [
     "errors",
     "families",
     "federation",
+    "fit_sites",
     "inference",
     "linops",
     "load_model",
@@ -200,7 +202,7 @@ __getattr__ = attach(
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "load_model log_rank_test "
+        "fit_sites load_model log_rank_test "
         "survival_curves",
         "federation": "Federation",
         "folds": "Folds",

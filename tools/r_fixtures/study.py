@@ -15,6 +15,7 @@ columns <- function(data, ...) {
        ordered = if (length(factors)) as.list(names(Filter(is.ordered, factors))))
 }
 data(engel)
+tight <- glm.control(epsilon = 1e-15, maxit = 200)
 named <- transform(birthwt, race = c("white", "black", "other")[race])
 timed <- list(lung = transform(lung, event = status - 1), veteran = transform(veteran, event = status),
               pbc = transform(pbc, event = as.numeric(status == 2)),
@@ -22,6 +23,18 @@ timed <- list(lung = transform(lung, event = status - 1), veteran = transform(ve
 curve <- function(data) {
   fit <- survfit(Surv(time, event) ~ 1, data)
   list(time = fit$time, survival = fit$surv, error = fit$surv * fit$std.err)
+}
+concord <- function(data, formula, cluster, ...) {
+  fit <- coxph(formula, data, ties = "breslow", x = TRUE); data$risk <- drop(fit$x %*% coef(fit))
+  data$own <- data[[cluster]]
+  found <- concordance(Surv(time, event) ~ risk, data, cluster = own, reverse = TRUE, timewt = "n")
+  list(coefficients = unname(coef(fit)), index = found$concordance, error = sqrt(found$var))
+}
+both <- transform(colon, event = status)  # two rows of each subject
+rows <- function(fit) {
+  s <- coef(summary(fit))
+  list(names = rownames(s), coefficients = unname(s[, 1]), errors = unname(s[, 2]), deviance = deviance(fit),
+       df = fit$df.residual, aliased = as.list(names(which(is.na(coef(fit))))))
 }
 fit_polr <- function(formula, data, weights) {
   data$used_weight <- data[[weights]]
@@ -39,6 +52,8 @@ DATA: dict[str, str] = {
     "veteran": 'columns(timed$veteran, "time", "event", "trt", "celltype", "karno", "age", "prior")',
     "pbc": 'columns(timed$pbc, "time", "event", "age", "edema", "bili", "albumin", "protime", "stage")',
     "colon": 'columns(timed$colon, "time", "event", "rx", "sex", "age", "nodes", "differ", "extent")',
+    "both": 'columns(na.omit(both), "id", "time", "event", "rx", "sex", "age", "nodes")',
+    "quine": 'columns(quine, "Days", "Eth", "Sex", "Age", "Lrn")',
     "birthwt": 'columns(named, "low", "age", "lwt", "race", "smoke", "ptl", "ht", "ui", "ftv", "bwt")',
 }
 
@@ -54,6 +69,17 @@ CASES["polr"] = ("housing", {}, 'fit_polr(Sat ~ Infl + Type + Cont, housing, "Fr
 
 for name in ("lung", "veteran", "pbc", "colon"):
     CASES[f"survfit {name}"] = (name, {}, f"curve(timed${name})")
+
+for name, text, cluster, rows in (
+    ("both", "Surv(time, event) ~ nodes + age", "id", "na.omit(both)"),
+    ("lung", "Surv(time, event) ~ age + sex", "inst", "subset(timed$lung, !is.na(inst))"),
+):
+    CASES[f"concordance {name}"] = (
+        name, {"formula": text, "cluster": cluster}, f'concord({rows}, {text}, "{cluster}")',
+    )  # fmt: skip
+#: In quine no child of the age F3 is a slow learner.
+for text in ("Days ~ Age * Lrn", "Days ~ Eth + Sex * Age * Lrn", "Days ~ Sex + Lrn * Age"):
+    CASES[f"aliased {text}"] = ("quine", {"formula": text}, f"rows(glm({text}, poisson, quine, control = tight))")
 
 
 def list_cases() -> tuple[dict[str, str], dict[str, Any]]:

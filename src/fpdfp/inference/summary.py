@@ -63,6 +63,8 @@ class Summary(Section):
         Exchanges after the rounds, by purpose: ``{"information": 1}``.
     more
         Further lines, by name: numbers and texts.
+    notes
+        Sentences that a reader of the coefficients should know.
     """
 
     section = "summary"
@@ -93,6 +95,7 @@ class Summary(Section):
     further_parameters: int = 0
     exchanges: dict[str, int] = dataclasses.field(default_factory=dict)
     more: dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def parameters(self) -> int:
@@ -159,10 +162,10 @@ class Summary(Section):
     def _notes(self) -> list[str]:
         """Return what is said below the coefficients."""
         if self.table is None:
-            return [] if self.refused is None else [self.refused]
+            return [*([] if self.refused is None else [self.refused]), *self.notes]
         df = "" if self.table.df is None else f" with {self.table.df:g} degrees of freedom"
         name = "z" if self.table.df is None else "t"
-        return [f"standard errors {self.table.errors}; {name}{df}"]
+        return [f"standard errors {self.table.errors}; {name}{df}", *self.notes]
 
     def _site_rows(self) -> list[list[str]]:
         counts = zip(self.sites, self.rows, self.left_out, strict=True)

@@ -19,6 +19,7 @@ from fpdfp.models.ordinal import FederatedOrdinalRegression
 from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup
 from fpdfp.models.regressor import FederatedLinearRegression
 from fpdfp.models.saving import load_model
+from fpdfp.models.site_fits import SiteFits, fit_sites
 
 __all__ = [
     "L1",
@@ -43,7 +44,9 @@ __all__ = [
     "Group",
     "GroupCurves",
     "Ridge",
+    "SiteFits",
     "SparseGroup",
+    "fit_sites",
     "load_model",
     "log_rank_test",
     "read_parameter",

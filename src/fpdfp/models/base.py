@@ -24,6 +24,7 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, ArgumentTypeError, RefusalError
 from fpdfp.federation.table import SiteTable
+from fpdfp.inference.aliasing import Alias
 from fpdfp.methods import ProximalNewton
 from fpdfp.methods.base import Method
 from fpdfp.models import tables
@@ -241,10 +242,20 @@ class FederatedLinearModel(
         if columns.classes is None:
             self._ask(problem, unscale(columns, centre, scale), columns)
             self._effects = self.result_.x[len(self.result_.x) - columns.effects :].astype(np.float64)
+            if self._alias is not None:
+                return self._leave_out(self._alias, columns, centre, scale)
         else:
             self.information_, self.null_deviance_, self.exchanges_ = None, None, {}
             self._look_at_classes(problem, columns)
         return self._undo_scaling(self.result_.x, centre, scale, columns.intercept)
+
+    def _leave_out(self, alias: Alias, columns: Columns, centre: Array, scale: Array) -> Array:
+        """Return the model with the same predictions and zeros for coefficients that are not estimated."""
+        (model,) = self._undo_scaling(self.result_.x, centre, scale, columns.intercept)
+        ends = [columns.features, columns.features + int(columns.intercept)]
+        moved = alias.move(np.concatenate([model[: ends[1]], self._effects]))
+        self._effects = moved[ends[1] :]
+        return np.append(moved[: ends[0]], moved[ends[0] : ends[1]].sum())[None]
 
     def _look_at_classes(self, problem: Problem, columns: Columns) -> None:
         """Refuse a fit of several classes, with coefficients of each, that has no maximum."""
@@ -414,7 +425,8 @@ class FederatedLinearModel(
         rows = self._by_name()
         if len(rows) == 1:
             effects = getattr(self, "_effects", np.zeros(0))
-            return rows[0] | dict(zip(self._effect_names(len(effects)), map(float, effects), strict=True))
+            found = rows[0] | dict(zip(self._effect_names(len(effects)), map(float, effects), strict=True))
+            return {name: value for name, value in found.items() if name not in self.aliased_}
         return {str(label): row for label, row in zip(self.classes_, rows, strict=True)}
 
     def _by_name(self) -> list[dict[str, float]]:

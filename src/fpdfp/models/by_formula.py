@@ -12,9 +12,10 @@ from sklearn.base import is_classifier
 
 from fpdfp import _checks
 from fpdfp._typing import Array
+from fpdfp._warn import warn
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets import Moments
-from fpdfp.errors import ArgumentError, RefusalError
+from fpdfp.errors import ArgumentError, DataWarning, RefusalError
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import Distribution, Family, ModelSpec, MomentsQuestion
 from fpdfp.federation.table import SiteTable
@@ -117,6 +118,12 @@ class ByFormula:
         self._coded = (columns, *used)
         model: Array = self._conclude(problem, columns, *used)
         self._ask_more(asking, spec)
+        if found.imputed and self.information_ is not None and not self._penalised:
+            warn(
+                f"means were put in where {', '.join(found.imputed)} had no value: standard errors take them for "
+                'known, and are too small; missing="drop" leaves these rows out',
+                DataWarning,
+            )
         return model
 
     #: Whether the response is the time of an event.

@@ -46,6 +46,7 @@ class CategoryModel(ClassifierMixin, FederatedLinearModel):
     _tol = 1e-8
     _kind: Family
     site_effects: Literal["none", "fixed"]
+    _aliases = False
 
     @abc.abstractmethod
     def _arrange_classes(self, classes: list[Any], *, ordered: bool) -> list[Any]:

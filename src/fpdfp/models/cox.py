@@ -17,7 +17,7 @@ from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, ModelSpec, write_answer
 from fpdfp.federation.table import ModelRows, SiteTable
-from fpdfp.federation.times import DIGITS, find_baselines, find_concordance, read_strata, read_times
+from fpdfp.federation.times import DIGITS, find_baselines, find_concordance, read_clusters, read_strata, read_times
 from fpdfp.formula.coding import Imputation
 from fpdfp.formula.tree import Survival
 from fpdfp.inference import Summary, Table
@@ -224,6 +224,11 @@ class FederatedCoxRegression(FederatedLinearModel):
             raise ArgumentError("weights", "must be None without a formula; give sample_weight")
         X = validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64)
         whole = _read_rows(X, y, strata, sample_weight, offset)
+        if clusters is not None:
+            codes = _checks.labels("clusters", clusters)[1]
+            if codes.shape != whole.y.shape:
+                raise ArgumentError("clusters", f"must have one label for each of the {len(whole.y)} rows")
+            whole = whole._replace(clusters=codes)
         parts: list[ModelRows] = []
 
         def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
@@ -332,7 +337,8 @@ class FederatedCoxRegression(FederatedLinearModel):
         the scores of rows that belong together are added up first.
         """
         kind: Kind = "HC0" if errors == "robust" else errors
-        return super().table(errors=kind, level=level, exponentiate=exponentiate)
+        found = super().table(errors=kind, level=level, exponentiate=exponentiate)
+        return dataclasses.replace(found, errors="of the model (observed information)") if errors == "model" else found
 
     def summary(self, **options: Any) -> Summary:
         """Return coefficients by name, with standard errors, tests and intervals; the arguments are those of ``table``.
@@ -406,9 +412,11 @@ class FederatedCoxRegression(FederatedLinearModel):
                 raise ArgumentError("y", "must be the times of rows")
             table = X if isinstance(X, SiteTable) else SiteTable.read(X)
             times, strata = read_times(design.response, table), read_strata(design.strata, table)
+            clusters = None if design.cluster is None else read_clusters(design.cluster.column, table)
         else:
-            times = read_response(y, len(risk))
-        return Concordance.of(times, np.round(risk, DIGITS), strata=strata, weights=sample_weight)
+            times, clusters = read_response(y, len(risk)), None
+        risk = np.round(risk, DIGITS)
+        return Concordance.of(times, risk, strata=strata, weights=sample_weight, clusters=clusters)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the concordance index: 0.5 for no relation of risks and times, 1 for the order of times."""
@@ -458,4 +466,5 @@ def _take(rows: ModelRows, some: Array) -> ModelRows:
     """Return some rows."""
     times = None if rows.times is None else Times(*(one[some] for one in rows.times))
     weights, offset, strata = (None if one is None else one[some] for one in (rows.weights, rows.offset, rows.strata))
-    return ModelRows(rows.X[some], rows.y[some], weights, offset, times, strata)
+    clusters = None if rows.clusters is None else rows.clusters[some]
+    return ModelRows(rows.X[some], rows.y[some], weights, offset, times, strata, clusters)

@@ -16,6 +16,7 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Family
 from fpdfp.formula.coding import Imputation
+from fpdfp.inference.table import format_number
 from fpdfp.losses import GLM, Losses
 from fpdfp.methods.base import Method
 from fpdfp.models import codecs, tables
@@ -244,6 +245,10 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     def _more(self) -> dict[str, Any]:
         if isinstance(self.family_, families.Quantile):
             return {"smoothing width": self.family_.parameters[1]}
+        if hasattr(self, "_variances"):
+            effects = dict(zip(self._effect_names(len(self._effects)), self._effects, strict=True))
+            shown = ", ".join(f"{name[5:-1]} {format_number(value)}" for name, value in effects.items())
+            return {"variance of site effects, τ²": float(self.site_variance_), "site effects": shown}
         if not hasattr(self, "theta_"):
             return {}
         return {"theta": self.theta_, "its standard error": self.theta_standard_error_}

@@ -32,7 +32,9 @@ from fpdfp.inference import (
     variance_inflation,
     wald_test,
 )
+from fpdfp.inference.aliasing import Alias, find_alias
 from fpdfp.inference.covariances import Kind
+from fpdfp.inference.differences import SiteErrors
 from fpdfp.losses.base import InformationSums
 from fpdfp.models.penalty import Columns, ModelPenalty
 from fpdfp.models.random_effects import integrate
@@ -64,6 +66,14 @@ class Inferring:
 
     information_: list[Information] | None
     null_deviance_: float | None
+    #: The coefficients of a formula that are not estimated, since others determine their columns.
+    aliased_: tuple[str, ...] = ()
+    _alias: Alias | None = None
+
+    @property
+    def _aliases(self: Any) -> bool:
+        """Whether columns that others determine are left out: with a formula, of one linear predictor."""
+        return self.formula_ is not None
 
     def _family(self: Any) -> Family | None:
         """Return the family of outcomes; None where there is no inference."""
@@ -84,7 +94,8 @@ class Inferring:
 
         ``back`` takes coefficients of the model to those of the features as they were given.
         """
-        self.information_ = self.null_deviance_ = None
+        self.information_ = self.null_deviance_ = self._alias = None
+        self.aliased_ = ()
         self.exchanges_: dict[str, int] = {}
         family = self._family()
         if family is None:
@@ -112,6 +123,12 @@ class Inferring:
         self._saturated = float(sums.numbers[2])
         if columns.random:
             found = integrate(found, columns.effects, self._variances)
+        if self._aliases and self._refusal is None and not columns.random:
+            names = self._names_of_x(columns)
+            self._alias = find_alias(sum(found[1:], found[0]).hessian, self._order(names))
+            if self._alias is not None:
+                found = [site.take(self._alias.kept) for site in found]
+                self.aliased_ = tuple(names[j] for j in self._alias.left)
         self.information_ = found
         self.deviance_ = sum(site.deviance for site in found)
         self._null_parameters = len(self._null_places(columns))
@@ -278,9 +295,22 @@ class Inferring:
             rounds=self.n_iter_,
             bits_up=self.bits_up_,
             bits_down=self.bits_down_,
+            notes=self._remarks(),
             more=self._more() | {f"without {name}": why for name, why in self.excluded_.items()},
             **more,
         )
+
+    def _remarks(self: Any) -> list[str]:
+        """Return what a reader should know of the coefficients."""
+        remarks = []
+        if self.aliased_:
+            remarks.append(f"not estimated, since other columns determine them: {', '.join(self.aliased_)}")
+        if self._plan is not None and self._plan.imputed and self.information_ is not None:
+            remarks.append(
+                f"means were put in where {', '.join(self._plan.imputed)} had no value: standard errors take them for "
+                "known, and are too small"
+            )
+        return remarks
 
     @property
     def _plan(self: Any) -> Any:
@@ -333,36 +363,47 @@ class Inferring:
             return None
         terms: dict[str, Any] = {}
         for name, term in zip(plan.design.names, plan.design.term_of_each, strict=True):
-            terms.setdefault(term, []).append(name)
+            if name not in self.aliased_:
+                terms.setdefault(term, []).append(name)
         return terms
 
-    def site_tables(self: Any, *, level: float = 0.95, exponentiate: bool = False) -> dict[str, Table | None]:
+    def site_tables(
+        self: Any, *, errors: SiteErrors = "model", level: float = 0.95, exponentiate: bool = False
+    ) -> dict[str, Table | None]:
         """Return the coefficients that each site by itself would have, by one Newton step from the common ones.
 
+        No further exchange is needed. Where a site differs much the step is not its own fit:
+        :func:`fpdfp.fit_sites` makes that. ``errors`` is ``"model"``, ``"HC0"``, ``"HC1"`` or ``"robust"``;
         ``level`` and ``exponentiate`` are those of :meth:`table`.
         """
         names, values, sites = self._intercept_first()
         family = self._family()
-        errors: Literal["model", "HC0"] = "model" if family.is_likelihood else "HC0"
+        if errors == "model" and not family.is_likelihood:
+            errors = "HC0"
         found = site_tables(
             names, values, sites, has_dispersion=family.has_dispersion, errors=errors, level=level,
             exponentiate=exponentiate,
         )  # fmt: skip
         return dict(zip(self.rows_, found, strict=True))
 
-    def heterogeneity(self: Any, name: str, *, level: float = 0.95, exponentiate: bool = False) -> Heterogeneity:
+    def heterogeneity(
+        self: Any, name: str, *, errors: SiteErrors = "model", level: float = 0.95, exponentiate: bool = False
+    ) -> Heterogeneity:
         """Return how much a coefficient differs between sites: Cochran's Q, I², pooled estimates, a forest plot.
 
-        ``level`` and ``exponentiate`` are those of :meth:`table`.
+        The estimates of sites, and the arguments, are those of :meth:`site_tables`.
         """
-        return Heterogeneity.of_tables(name, self.site_tables(level=level, exponentiate=exponentiate))
+        tables = self.site_tables(errors=errors, level=level, exponentiate=exponentiate)
+        return Heterogeneity.of_tables(name, tables)
 
-    def heterogeneity_table(self: Any, *, level: float = 0.95, exponentiate: bool = False) -> HeterogeneityTable:
+    def heterogeneity_table(
+        self: Any, *, errors: SiteErrors = "model", level: float = 0.95, exponentiate: bool = False
+    ) -> HeterogeneityTable:
         """Return how much every coefficient differs between sites: a table of Cochran's Q, I² and τ².
 
-        ``level`` and ``exponentiate`` are those of :meth:`table`.
+        The estimates of sites, and the arguments, are those of :meth:`site_tables`.
         """
-        return HeterogeneityTable.of_tables(self.site_tables(level=level, exponentiate=exponentiate))
+        return HeterogeneityTable.of_tables(self.site_tables(errors=errors, level=level, exponentiate=exponentiate))
 
     def debiased_table(
         self: Any,

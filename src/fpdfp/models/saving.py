@@ -32,7 +32,7 @@ class Saving:
         "plan_": codecs.PLAN, "n_features_in_": codecs.INTEGER, "feature_names_in_": codecs.LABELS,
         "deviance_": codecs.NUMBER, "null_deviance_": codecs.optional(codecs.NUMBER), "information_": codecs.SITES,
         "exchanges_": codecs.COUNTS, "_saturated": codecs.NUMBER, "_null_parameters": codecs.INTEGER,
-        "_effects": codecs.NUMBERS, "penalty_": codecs.PENALTY,
+        "_effects": codecs.NUMBERS, "aliased_": codecs.TEXTS, "penalty_": codecs.PENALTY,
     }  # fmt: skip
 
     def save(self: Any, path: str | os.PathLike[str]) -> None:

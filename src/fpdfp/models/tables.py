@@ -33,7 +33,7 @@ def targets(y: Any) -> Any:
 
 def scale_of(y: Any) -> list[Any] | None:
     """Return the categories of an ordered categorical column in their order; None for anything else."""
-    dtype = getattr(y, "dtype", None)
+    dtype: Any = getattr(y, "dtype", None)
     return list(dtype.categories) if getattr(dtype, "ordered", False) else None
 
 

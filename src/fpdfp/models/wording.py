@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fpdfp.formula.coding import Design
+from fpdfp.formula.tree import Coded
 
 
 def name_outcome(response: str, kind: str, classes: Any) -> str:
@@ -43,7 +44,5 @@ def name_outcome(response: str, kind: str, classes: Any) -> str:
 
 def name_references(design: Design) -> dict[str, str]:
     """Return the reference level of each categorical factor that has one."""
-    factors = [
-        factor for term in design.terms for factor in term.factors if getattr(factor, "reference", None) is not None
-    ]
-    return {factor.name: str(factor.levels[factor.reference]) for factor in factors}  # type: ignore[union-attr]
+    factors = [factor for term in design.terms for factor in term.factors if isinstance(factor, Coded)]
+    return {one.name: str(one.levels[one.reference]) for one in factors if one.reference is not None}

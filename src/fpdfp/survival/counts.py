@@ -170,7 +170,7 @@ class RiskCounts:
         if len(self.start) != len(other.start):
             raise ArgumentError("groups", f"must be the same, got {len(self.start)} and {len(other.start)}")
         times = np.union1d(self.times, other.times)
-        parts = {}
+        parts: dict[str, Any] = {}
         for name in ("entered", "left", "events"):
             parts[name] = np.zeros((len(self.start), len(times)))
             for one in (self, other):
@@ -183,7 +183,7 @@ class RiskCounts:
             for one in (self, other):
                 if one.lost is not None:
                     parts["lost"][:, np.searchsorted(times, one.times)] += one.lost
-        flags = {"delayed": self.delayed or other.delayed, "rounded": self.rounded or other.rounded}
+        flags: dict[str, Any] = {"delayed": self.delayed or other.delayed, "rounded": self.rounded or other.rounded}
         return RiskCounts(times, self.start + other.start, **parts, **flags)
 
     @staticmethod
@@ -239,7 +239,7 @@ class RiskCounts:
         start += entered[:, late].sum(axis=1)  # the first time that is kept
         entered[:, late] = 0.0
         left = (events + censored)[:, some]
-        flags = {"delayed": least > 1, "rounded": self.rounded}
+        flags: dict[str, Any] = {"delayed": least > 1, "rounded": self.rounded}
         return RiskCounts(self.times[some], start, entered[:, some], left, events[:, some], **flags)
 
     def spread(self, times: Any) -> RiskCounts:
@@ -296,7 +296,7 @@ class RiskCounts:
                 if hasten and name == "censored" and starts[-1] < len(grid):
                     row[starts[-1]] += staying
         left = moved["events"] + moved["censored"]
-        flags = {"delayed": self.delayed, "rounded": self.rounded}
+        flags: dict[str, Any] = {"delayed": self.delayed, "rounded": self.rounded}
         return RiskCounts(grid, self.start, entered, left, moved["events"], **flags)
 
 
