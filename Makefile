@@ -71,7 +71,7 @@ $(VENV)/.docs: $(VENV)/.runtime
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "the site is in site/: open site/index.html, or with search: $(BIN)/python -m http.server -d site"
+	@echo "the site is in site/: open site/index.html"
 
 gallery: $(VENV)/.runtime
 	$(BIN)/python -m tools.gallery

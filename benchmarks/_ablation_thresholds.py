@@ -103,7 +103,7 @@ def fixed(steers: str, why: str) -> Threshold:
 
 #: Files whose numbers steer what a run does.
 STEERING = (
-    "engines/choice", "engines/finish", "engines/local_models", "engines/prepare", "engines/stopping",
+    "engines/choice", "engines/finish", "engines/prepare", "engines/stopping",
     "engines/working_set", "methods/_preconditioned", "methods/shifted", "precondition/agreement",
     "precondition/coordinates", "precondition/cost", "precondition/exchange", "precondition/partial",
     "precondition/quantized",
@@ -225,7 +225,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/choice:LEVELS": Threshold("levels up"),
     "engines/choice:LEVELS_OF_SHORT": Threshold("levels up of short messages"),
     "engines/choice:LEVELS_DOWN": Threshold("levels down"),
-    "engines/local_models:LEVELS": fixed("levels of second derivatives", "derived: what 12 bits hold, sign included"),
+    "cohorts/losses:LEVELS": fixed("levels of second derivatives", "derived: what 12 bits hold, sign included"),
     "methods/shifted:PAST": Threshold("weight of the past in smoothed progress", below_one),
     "methods/shifted:ALARM": Threshold("growth of squared progress that is an alarm"),
     "methods/shifted:LOOSE": Threshold("the same before shifts are learned", without=0.0625),

@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 import fpdfp
 from benchmarks import _scores, _tuning
 from benchmarks._problems import Setting, graph_guided
-from benchmarks._tuning import Choice, Outcome, Spread, Totals
+from benchmarks._tuning import Spread
+from fpdfp import tuning
 from fpdfp._numbers import format_bits
-from fpdfp.engines.checkpoint import describe, fingerprint
+from fpdfp.cohorts.record import fingerprint
+from fpdfp.engines.checkpoint import describe
+from fpdfp.tuning import Choice, Outcome, Totals
 
 TARGETS = (1e-2, 1e-3, 1e-4, 1e-6)
 PER_ROUND, LOCAL_STEPS, BATCH = 20, 5, 50
@@ -93,7 +96,7 @@ def grid_of(name: str) -> list[Choice]:
     if not contender.tuned:
         return [UNTUNED]
     compresses = contender.make(fpdfp.steps.Constant(1.0)).traits.compression
-    return _tuning.choices(falling=contender.falling, levels=_tuning.LEVELS if compresses else (None,))
+    return tuning.choices(falling=contender.falling, levels=tuning.LEVELS if compresses else (None,))
 
 
 def method_of(where: Setting, name: str, choice: Choice) -> Any:
@@ -175,8 +178,8 @@ class Comparison:
         def outcomes(left: Sequence[Choice], count: int) -> list[Outcome]:
             return self.compute(name, [self.job(name, one, count, TARGETS[-1], 10, 0) for one in left])
 
-        found = _tuning.tune(grid_of(name), self.rounds, outcomes)
-        return {target: _tuning.best(found, target) for target in TARGETS}
+        found = tuning.search(grid_of(name), self.rounds, outcomes)
+        return {target: tuning.best(found, target) for target in TARGETS}
 
     def totals(self, name: str, choice: Choice, target: float, seeds: Iterable[int]) -> list[Totals]:
         """What a setting needs with other seeds, looked at after every round."""
@@ -215,7 +218,7 @@ def cell(runs: Sequence[Totals], target: float, choice: Choice) -> Cell | None:
     rounds = _tuning.spread(runs, target, lambda one: one["round"])
     up = _tuning.spread(runs, target, lambda one: one["bits_up"])
     down = _tuning.spread(runs, target, lambda one: one["bits_down"])
-    both = _tuning.spread(runs, target, _tuning.bits)
+    both = _tuning.spread(runs, target, tuning.bits)
     if rounds is None or up is None or down is None or both is None:
         return None
     return Cell(rounds, up, down, both, choice)

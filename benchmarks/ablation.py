@@ -125,7 +125,7 @@ def no_working_set() -> Patches:
     """A run begins with all features."""
 
     def nothing(problem: Any, method: Any, options: Any, start: Any) -> Any:
-        return None, present("engines.traffic:Meter")(problem.losses).traffic
+        return None, present("traffic:Meter")(problem.losses).traffic
 
     yield put("engines.working_set:choose_features", nothing)
 

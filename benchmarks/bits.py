@@ -11,7 +11,7 @@ and are counted whole, up and down, with all that is sent once.
 "automatic" is `fpdfp.solve(problem, accuracy=ε, clients_per_round=n)`, run by itself for each ε, for
 `prefer="balanced"` (the default), `"bits"` and `"rounds"`, and with everyone a round. Rivals are FPDFP and, for
 regression, FedPAQ, FedProx, FedMiD and FedDualAvg with five local steps ((∂): subgradients of g∘B); they are tuned by
-the rule of `benchmarks/_tuning.py`, for CT with γ0 in {0.5, 1, 1.5, 2, 3}/L, c in {0, 0.005}, s in {300, 1000, 3000},
+the rule of `fpdfp.tuning`, for CT with γ0 in {0.5, 1, 1.5, 2, 3}/L, c in {0, 0.005}, s in {300, 1000, 3000},
 one norm for each slice, 60 rounds and then the best two to the end. The best setting for an accuracy runs again. What
 is shown are medians over seeds 1 to 5 (CT: 1 to 3), and ranges; an error is against the optimum of
 `fpdfp.minimize`, for CT against the least objective of 300 rounds with everyone and exact messages in
@@ -35,10 +35,12 @@ import numpy as np
 import fpdfp
 from benchmarks import _cone_beam, _scores, _tools, _tuning
 from benchmarks._problems import DATA, SETS, N, Setting, graph_guided, is_there
-from benchmarks._tuning import Choice, Outcome, Spread
+from benchmarks._tuning import Spread
+from fpdfp import tuning
 from fpdfp._numbers import format_bits
+from fpdfp.cohorts.record import fingerprint
 from fpdfp.declarative import pool
-from fpdfp.engines.checkpoint import fingerprint
+from fpdfp.tuning import Choice, Outcome
 
 LOCAL_STEPS = 5
 ROUNDS = 6000
@@ -76,8 +78,8 @@ REGRESSION = Kind(
     rivals=tuple(RIVALS),
     per_round=20,
     everyone=N,
-    grid=tuple(_tuning.choices()),
-    stages=_tuning.STAGES,
+    grid=tuple(tuning.choices()),
+    stages=tuning.STAGES,
     most=ROUNDS,
     every=10,
     quantizer=fpdfp.QSGD,
@@ -88,7 +90,7 @@ TOMOGRAPHY = Kind(
     rivals=("FPDFP",),
     per_round=5,
     everyone=_cone_beam.CLIENTS,
-    grid=tuple(_tuning.choices(levels=(300, 1000, 3000), gammas=(0.5, 1.0, 1.5, 2.0, 3.0), decays=(0.0, 0.005))),
+    grid=tuple(tuning.choices(levels=(300, 1000, 3000), gammas=(0.5, 1.0, 1.5, 2.0, 3.0), decays=(0.0, 0.005))),
     stages=((60, lambda _: 2),),
     most=250,
     every=5,
@@ -205,10 +207,10 @@ class Comparison:
             jobs = [self.job(method, one, kind.per_round, count, kind.targets[-1], kind.every, 0) for one in left]
             return self.compute(method, jobs)
 
-        found = _tuning.tune(kind.grid, self.rounds, outcomes, kind.stages)
+        found = tuning.search(kind.grid, self.rounds, outcomes, kind.stages)
         cells: dict[float, Cell | None] = {}
         for target in kind.targets:
-            best = _tuning.best(found, target)
+            best = tuning.best(found, target)
             cells[target] = None if best is None else self.cell(method, best, kind.per_round, target, self.rounds)
         return cells
 
@@ -229,7 +231,7 @@ class Comparison:
         spreads = [
             _tuning.spread(runs, target, value)
             for value in (
-                lambda one: one["round"], lambda one: one["bits_up"], lambda one: one["bits_down"], _tuning.bits,
+                lambda one: one["round"], lambda one: one["bits_up"], lambda one: one["bits_down"], tuning.bits,
             )
         ]  # fmt: skip
         there = [one for one in spreads if one is not None]

@@ -44,7 +44,7 @@ def scaling(numbers: list[int], runs: int) -> dict[int, dict[str, float]]:
     found: dict[int, dict[str, float]] = {}
     for actors in numbers:
         say(f"Ray, {actors} actors …")
-        with fpdfp.engines.Ray(trial.load, n_clients=trial.CLIENTS, actors=actors) as engine:
+        with fpdfp.cohorts.Ray(trial.load, n_clients=trial.CLIENTS, actors=actors) as engine:
             there = fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
             found[actors] = {
                 method: rate(there, method, engine, runs=runs, rounds=ROUNDS_THERE)[0] for method in METHODS
@@ -99,7 +99,7 @@ def main() -> None:
 
     if "ray" not in arguments.without:
         try:
-            with fpdfp.engines.Ray(trial.load, n_clients=trial.CLIENTS, actors=2) as engine:
+            with fpdfp.cohorts.Ray(trial.load, n_clients=trial.CLIENTS, actors=2) as engine:
                 compare("Ray", engine, fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph()), ROUNDS)
             by_actors = scaling(arguments.actors, arguments.runs)
         except ImportError as error:

@@ -7,7 +7,7 @@ where it is not there), N = 100 clients, n = 20 in a round. Rows are dealt out i
 shares of every label that are drawn from a Dirichlet distribution with concentration 10, 1, 0.3 and 0.1 (the smaller,
 the more clients differ, in size as well), and sorted by label. Weights are by samples, so that the problem and its
 optimum are the same for all. `default` is `fpdfp.solve` with nothing given; the others are tuned anew for each way of
-dealing by the one rule of `benchmarks/_tuning.py`, and run with three other seeds. Runs that are done are kept in
+dealing by the one rule of `fpdfp.tuning`, and run with three other seeds. Runs that are done are kept in
 --output, and a second call goes on there. The page is written to --page.
 """
 
@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks import _contenders, _tools, _tuning
 from benchmarks._contenders import CONTENDERS, PER_ROUND, Cell
 from benchmarks._problems import DATA, N, Setting
+from fpdfp import tuning
 from fpdfp.declarative import pool
 
 SPLITS = ("iid", "dirichlet 10", "dirichlet 1", "dirichlet 0.3", "dirichlet 0.1", "label")
@@ -78,7 +79,7 @@ def at_the_end(results: Results) -> str:
         name: None
         for one in results.values()
         for name, cells in one.items()
-        if CONTENDERS[name].tuned and any(cell and _tuning.at_the_end(cell.choice) for cell in cells.values())
+        if CONTENDERS[name].tuned and any(cell and tuning.at_the_end(cell.choice) for cell in cells.values())
     }
     return f"With a best step at an end of the grid: {'; '.join(names)}.\n" if names else ""
 

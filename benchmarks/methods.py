@@ -9,7 +9,7 @@ method have everyone take part; SPDFP, SVRG-PDFP and Chambolle–Pock hold all d
 subgradients of g∘B; FedMiD (with the server's prox, as in its paper) and its kin solve the prox of g∘B to a relative
 1e-2.
 
-All are tuned by the one rule of `benchmarks/_tuning.py`: steps, and levels of QSGD messages where the method compresses
+All are tuned by the one rule of `fpdfp.tuning`: steps, and levels of QSGD messages where the method compresses
 (the number k of entries that are kept for the top-k messages of EF21); for FedDR the step is η, for FedADMM 1/ρ. The
 shifted methods and RandProx also compress the server's messages, with 31 levels. `default` is `fpdfp.solve` with
 nothing given, NewtonPDFP chooses its steps itself: neither is tuned. Bits are those of both directions together, with
@@ -26,6 +26,7 @@ from pathlib import Path
 from benchmarks import _contenders, _tools, _tuning
 from benchmarks._contenders import CONTENDERS, PER_ROUND, TARGETS, Cell
 from benchmarks._problems import DATA, N, Setting
+from fpdfp import tuning
 from fpdfp._numbers import format_bits
 from fpdfp.declarative import pool
 
@@ -107,7 +108,7 @@ def detail(name: str, cell: Cell | None) -> str:
     if not CONTENDERS[name].tuned:
         return text
     choice = str(cell.choice).replace("s =", "k =") if "top-k" in name else str(cell.choice)
-    return f"{text}; {choice}" + (" (end of grid)" if _tuning.at_the_end(cell.choice) else "")
+    return f"{text}; {choice}" + (" (end of grid)" if tuning.at_the_end(cell.choice) else "")
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ def with_ray(problem: fpdfp.Problem, best: float, rounds: int, every: int) -> di
     found = {}
     chance = np.random.default_rng(0)
     for method in trial.METHODS:
-        with fpdfp.engines.Ray(trial.load, n_clients=trial.CLIENTS, actors=2, min_clients=5) as engine:
+        with fpdfp.cohorts.Ray(trial.load, n_clients=trial.CLIENTS, actors=2, min_clients=5) as engine:
             there = fpdfp.Problem(engine.losses(), trial.penalty(), trial.graph())
             deaths: list[int] = []
 

@@ -1,10 +1,11 @@
-"""Fused lasso: eight sites find the jumps of a signal from measurements that stay at the sites.
+"""Fused lasso: eight sites find the jumps of a signal that none of them measures alone.
 
     python examples/fused_lasso.py --output fused_lasso.png
 
-The signal has 200 ordered entries (times, places, doses) and is constant between a few jumps. Each site has noisy
-measurements of combinations of the entries, fewer than it would need alone. B takes differences of neighbours, so
-g(Bx) = μ Σ |x_{j+1} − x_j| makes the solution constant unless the data says otherwise.
+The signal has 200 ordered entries (times, places, doses) and is constant between a few
+jumps. Each site has noisy measurements of combinations of the entries, fewer than it
+would need alone. B takes differences of neighbours, so g(Bx) = μ Σ |x_{j+1} − x_j|
+makes the solution constant unless the data says otherwise.
 """
 
 from __future__ import annotations
@@ -21,8 +22,15 @@ LENGTH, SITES, ROWS = 200, 8, 60
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("fused_lasso.png"), help="where the picture goes")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("fused_lasso.png"),
+        help="where the picture goes",
+    )
     path = parser.parse_args().output
     rng = np.random.default_rng(0)
     truth = np.zeros(LENGTH)
@@ -34,7 +42,9 @@ def main() -> None:
 
     def fused(rows: np.ndarray, clients: np.ndarray) -> fpdfp.Problem:
         losses = fpdfp.losses.LeastSquares(X[rows], y[rows], clients=clients, l2=1e-5)
-        return fpdfp.Problem(losses, fpdfp.penalties.L1(3e-3), fpdfp.linops.Difference(LENGTH))
+        return fpdfp.Problem(
+            losses, fpdfp.penalties.L1(3e-3), fpdfp.linops.Difference(LENGTH)
+        )
 
     everyone = np.ones(len(X), dtype=bool)
     together = fpdfp.solve(fused(everyone, site), rounds=300, tol=1e-5)
@@ -44,7 +54,11 @@ def main() -> None:
     axes = figure.subplots(1, 3, sharey=True)
     for axis, (name, x) in zip(
         axes,
-        {"ridge, all rows": ridge, "fused, one site alone": alone.x, "fused, eight sites": together.x}.items(),
+        {
+            "ridge, all rows": ridge,
+            "fused, one site alone": alone.x,
+            "fused, eight sites": together.x,
+        }.items(),
         strict=True,
     ):
         axis.plot(truth, color="#bbbbbb", linewidth=3, label="truth")
@@ -52,7 +66,9 @@ def main() -> None:
         axis.set(title=name, xlabel="entry")
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.3)
-        print(f"{name}: root mean square error {np.sqrt(np.mean((x - truth) ** 2)):.2f}")
+        print(
+            f"{name}: root mean square error {np.sqrt(np.mean((x - truth) ** 2)):.2f}"
+        )
     axes[0].legend(frameon=False)
     print(f"{together.rounds} rounds, {together.total_up / 1e6:.2f} Mbit up in all")
     figure.savefig(path, dpi=100)

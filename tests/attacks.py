@@ -22,14 +22,12 @@ import numpy as np
 import pandas as pd
 
 import fpdfp
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, Informations
+from fpdfp.cohorts.many_points import ZERO, Evaluated, Evaluations
+from fpdfp.cohorts.requests import Address, Place, Request
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress.fixed import EXACT
-from fpdfp.engines import spec
-from fpdfp.engines.evaluations import ZERO, Evaluated, Evaluations
-from fpdfp.engines.informations import Informations
-from fpdfp.engines.job import Place
-from fpdfp.engines.losses import At, Bounds, Constants, Facts
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.requests import Address, Request
 from fpdfp.federation import questions
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import Distribution, ModelSpec

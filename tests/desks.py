@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 import fpdfp
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.losses import At
+from fpdfp.cohorts.record import plan_name
+from fpdfp.cohorts.remote import RemoteEngine
+from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.datasets import Moments
-from fpdfp.engines import spec
-from fpdfp.engines.losses import At
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.record import plan_name
-from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.requests import Request
 from fpdfp.errors import Refusal
 from fpdfp.federation.engine import refusal
 from fpdfp.federation.guard import ALL, GuardedData

@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 
 import fpdfp
-from fpdfp.engines import spec
-from fpdfp.engines.site import Site
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.site import Site
 from fpdfp.errors import MessageError
 from fpdfp.federation.agent import Agent
 from fpdfp.federation.connection import Connection, enrol

@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.collector import check_rows, decode_once, decode_update
+from fpdfp.cohorts.losses import At, Bounds, LossBounds
 from fpdfp.cohorts.question import Columns
-from fpdfp.engines import spec
-from fpdfp.engines.losses import At, Bounds, LossBounds
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.remote_losses import RemoteLosses
-from fpdfp.engines.replies import check_rows, decode_once, decode_update
-from fpdfp.engines.requests import Reply, Request
-from fpdfp.engines.rounds import Update
-from fpdfp.engines.site import Site
+from fpdfp.cohorts.remote_losses import RemoteLosses
+from fpdfp.cohorts.requests import Reply, Request
+from fpdfp.cohorts.rounds import Update
+from fpdfp.cohorts.serialization import pack, unpack
+from fpdfp.cohorts.site import Site
 from fpdfp.losses.base import Losses
 from tests import fuzz_requests
 from tests.fuzz import attempt

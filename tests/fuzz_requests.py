@@ -27,18 +27,13 @@ import scipy.sparse.linalg
 
 import fpdfp
 from fpdfp import compress, linops, methods, penalties, precondition, steps
+from fpdfp.cohorts import spec
 from fpdfp.cohorts.local import clients_of
+from fpdfp.cohorts.losses import Informations, LocalModels, Overdispersions, Spread
+from fpdfp.cohorts.many_points import DualSums, Evaluations, HeldScores
 from fpdfp.cohorts.question import questions
-from fpdfp.engines import spec
-from fpdfp.engines.dual_sums import DualSums
-from fpdfp.engines.evaluations import Evaluations
-from fpdfp.engines.held_scores import HeldScores
-from fpdfp.engines.informations import Informations
-from fpdfp.engines.local_models import LocalModels
-from fpdfp.engines.overdispersions import Overdispersions
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.site import Site
-from fpdfp.engines.spread import Spread
+from fpdfp.cohorts.serialization import pack, unpack
+from fpdfp.cohorts.site import Site
 from fpdfp.errors import MessageError
 from fpdfp.precondition.exchange import FeatureBounds
 from tests.loopback import Loopback
@@ -198,7 +193,7 @@ def ask_many(problem: fpdfp.Problem) -> None:
 
 def factors(problem: fpdfp.Problem) -> list[Recorded]:
     """Return questions about coordinates that come as maps."""
-    from fpdfp.engines import spec
+    from fpdfp.cohorts import spec
 
     gains = precondition.Fourier(np.array([0.1, 0.2, 1.0, 0.2])).factor
     maps = [linops.Diagonal(np.ones(4)), linops.Matrix(np.eye(4)), gains]

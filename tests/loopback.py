@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 import fpdfp
-from fpdfp.engines import spec
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.site import Site
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.remote import RemoteEngine
+from fpdfp.cohorts.serialization import pack, unpack
+from fpdfp.cohorts.site import Site
 from fpdfp.errors import AbsentError
 
 #: Called with the site's number, the request and the reply as bytes; returns what arrives, None for nothing.

@@ -45,7 +45,8 @@ def blocks(page: Path) -> list[Block]:
 def commands(page: Path) -> Iterator[list[str]]:
     """Yield the commands of this package that a page shows, each as a list of words."""
     text = page.read_text()
-    lines = [line for block in blocks(page) if block.language in SHELL for line in block.text.splitlines()]
+    shell = [block.text.replace("\\\n", " ") for block in blocks(page) if block.language in SHELL]
+    lines = [line for text in shell for line in text.splitlines()]
     lines += [line for line in BLOCK.sub("", text).splitlines() if line.startswith("    ")]
     lines += [span.replace("\n", " ") for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", BLOCK.sub("", text))]
     for line in lines:

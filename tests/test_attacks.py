@@ -16,11 +16,10 @@ from scipy.optimize import least_squares
 from scipy.special import expit
 
 import fpdfp
+from fpdfp.cohorts.losses import Constants
+from fpdfp.cohorts.requests import Address, Place, Request
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress import decode
-from fpdfp.engines.job import Place
-from fpdfp.engines.losses import Constants
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.requests import Address, Request
 from fpdfp.errors import Refusal, RefusalError
 from fpdfp.federation import questions
 from fpdfp.federation.guard import TOO_FEW

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fpdfp.engines import files
+from fpdfp import _files as files
 from fpdfp.errors import Refusal
 from fpdfp.federation import audit
 from fpdfp.federation.audit import HEAD, LOG, Audit, verify

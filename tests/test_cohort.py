@@ -12,13 +12,13 @@ import pytest
 
 import fpdfp
 from fpdfp import FederatedLinearRegression, FederatedLogisticRegression
+from fpdfp.cohorts import spec as specs
 from fpdfp.cohorts.question import Question
-from fpdfp.engines import spec as specs
+from fpdfp.cohorts.remote import RemoteEngine
+from fpdfp.cohorts.serialization import pack, unpack
+from fpdfp.cohorts.site import Site
 from fpdfp.engines.choice import choose_method
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.site import Site
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import (

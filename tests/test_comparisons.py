@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import _ablation_thresholds, _contenders, _tuning, ablation
-from benchmarks._tuning import Choice, Outcome, Totals
+from benchmarks import _ablation_thresholds, _contenders, ablation
 
 import fpdfp
-from fpdfp import methods
+from fpdfp import methods, tuning
+from fpdfp.tuning import Choice, Outcome, Totals
 from tests import helpers
 
 STEP = fpdfp.steps.Constant(0.1)
@@ -69,7 +69,7 @@ def test_tuning_goes_on_beyond_the_ends_of_the_grid(gamma: float, levels: int) -
         ]
         return [Outcome(error, {"0.01": None, "1e-06": None}) for error in away]
 
-    found = _tuning.tune(_tuning.choices(), 2000, compute)
+    found = tuning.search(tuning.choices(), 2000, compute)
     best = min(found, key=lambda one: found[one].error)
     assert best.levels is not None
     inside = gamma < 1e9
@@ -77,8 +77,8 @@ def test_tuning_goes_on_beyond_the_ends_of_the_grid(gamma: float, levels: int) -
         assert abs(math.log2(best.gamma / gamma)) <= 0.5
         assert abs(math.log2((best.levels or 1) / levels)) <= 1
     else:
-        assert best.gamma == _tuning.LIMITS["gamma"][1]
-    assert _tuning.at_the_end(best) != inside
+        assert best.gamma == tuning.LIMITS["gamma"][1]
+    assert tuning.at_the_end(best) != inside
     assert best.decay == 0.0
     assert lengths[best][-1] == 2000
     assert {250, 1000, 2000} == {rounds for some in lengths.values() for rounds in some}

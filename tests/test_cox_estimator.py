@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import fpdfp
 from fpdfp import FederatedCoxRegression
-from fpdfp.engines.parcel import pack, unpack
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError, SeparationError
 from fpdfp.federation import questions
 from fpdfp.federation.cohort import LocalCohort, TableCohort

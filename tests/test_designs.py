@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fpdfp.engines import spec
-from fpdfp.engines.losses import At
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.requests import Request
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.losses import At
+from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.federation import audit, questions
 from fpdfp.federation.guard import check_columns, leverages

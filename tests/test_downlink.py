@@ -10,8 +10,8 @@ import pytest
 
 import fpdfp
 from fpdfp import ShiftedPDFP, compress
-from fpdfp.engines.traffic import Downlink, full_bits
 from fpdfp.rng import Draws, Purpose
+from fpdfp.traffic import Downlink, full_bits
 from tests import helpers
 
 

@@ -213,7 +213,7 @@ class NamedSites(SitesCohort):
     """Sites that know their names, as those of a federation do."""
 
     def gather(self, question: Any, names: Any, *, each: bool) -> list[Any]:
-        from fpdfp.engines.parcel import pack, unpack
+        from fpdfp.cohorts.serialization import pack, unpack
         from fpdfp.federation.questions import read_answer, read_question, write, write_answer
 
         sent = pack(write(question))

@@ -13,7 +13,7 @@ import pytest
 from sklearn import metrics
 
 import fpdfp
-from fpdfp.engines.parcel import pack, unpack
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import audit, questions
 from fpdfp.federation.cohort import TableCohort

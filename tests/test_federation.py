@@ -15,8 +15,8 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 import fpdfp
-from fpdfp.engines.job import Job, Place
-from fpdfp.engines.parcel import pack, unpack
+from fpdfp.cohorts.requests import Job, Place
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import AbsentError, RefusalError
 from fpdfp.federation import keys
 from fpdfp.federation.agent import respond

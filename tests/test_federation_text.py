@@ -18,7 +18,7 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 import fpdfp
-from fpdfp.engines.parcel import pack
+from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import audit, commands, framing, keys, outbox, text
 from fpdfp.federation.agent import respond

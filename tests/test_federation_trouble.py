@@ -19,10 +19,10 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 import fpdfp
-from fpdfp.engines import spec
-from fpdfp.engines.losses import At
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.requests import Request
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.losses import At
+from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import audit, framing
 from fpdfp.federation.agent import alone, respond

@@ -10,8 +10,8 @@ import pytest
 
 import fpdfp
 from fpdfp import losses, penalties
+from fpdfp.cohorts.losses import LocalModels
 from fpdfp.engines import finish
-from fpdfp.engines.local_models import LocalModels
 from fpdfp.engines.stopping import Stopping
 from fpdfp.errors import MessageError
 from tests import helpers

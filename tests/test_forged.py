@@ -12,10 +12,10 @@ import fpdfp
 from fpdfp import linops, penalties, precondition
 from fpdfp._kernels import matrix as matrix_kernels
 from fpdfp._kernels import tv
-from fpdfp.engines import sendable, spec
-from fpdfp.engines.job import Job, Place
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.site import MOST_STEPS, Site
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.requests import Job, Place
+from fpdfp.cohorts.serialization import pack, unpack
+from fpdfp.cohorts.site import MOST_STEPS, Site
 from fpdfp.errors import MessageError
 from fpdfp.precondition.base import Announced
 from fpdfp.problem import LocalLosses, Model
@@ -132,11 +132,11 @@ def test_parts_of_a_model_fit_each_other() -> None:
 
 
 def test_every_class_has_a_type_for_every_argument() -> None:
-    assert len(sendable.classes()) == len(sendable.registry())
-    for kind, (_, hints, _) in sendable.registry().items():
+    assert len(spec.classes()) == len(spec.registry())
+    for kind, (_, hints, _) in spec.registry().items():
         assert all(not name.startswith("_") and hint is not Any for name, hint in hints.items()), kind
     with pytest.raises(TypeError, match="LocalLosses cannot be sent: nothing is said of the type of memory"):
-        sendable.by_fields(LocalLosses)
+        spec.by_fields(LocalLosses)
 
 
 class TestSites:

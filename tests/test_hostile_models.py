@@ -12,12 +12,11 @@ import pandas as pd
 import pytest
 
 import fpdfp
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, probe
+from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress import decode
-from fpdfp.engines import spec
-from fpdfp.engines.checkpoint import probe
-from fpdfp.engines.losses import At, Bounds, Constants, Facts
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.requests import Request
 from fpdfp.errors import Refusal, RefusalError
 from fpdfp.federation import questions
 from fpdfp.federation.policy import Policy

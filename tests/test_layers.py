@@ -32,8 +32,8 @@ LAYERS = {
         "federation.columns federation.predictions federation.times",
         "federation.questions",
     ],
-    "running": ["declarative", "ct.reconstruction", "loggers", "runs", "selection", "engines cohorts.local"],
-    "algorithms": ["methods", "precondition", "pooled", "privacy.fit privacy.site", "steps"],
+    "running": ["tuning", "declarative", "ct.reconstruction", "loggers", "runs", "selection", "engines", "cohorts"],
+    "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit privacy.site", "steps"],
     "questions": ["cohorts.cohort", "cohorts.question"],
     "mathematics": [
         "problem",
@@ -41,9 +41,9 @@ LAYERS = {
         "_verify bounds ct datasets linops losses penalties quadratic survival",
         "families formula inference",
     ],
-    "messages": ["compress cohorts", "cohorts.validation privacy sampling", "rng"],
+    "messages": ["compress", "cohorts.validation privacy sampling", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],
-    "basics": [("_checks _lazy _naming _numbers _plotting _progress _sections _settings _typing _warn errors")],
+    "basics": [("_checks _files _lazy _naming _numbers _plotting _progress _sections _settings _typing _warn errors")],
 }
 RANKS = {name: rank for rank, row in enumerate(itertools.chain(*LAYERS.values())) for name in row.split()}
 
@@ -190,9 +190,8 @@ def test_kernels_load_nothing_above_them() -> None:
 
 #: What only runs with clients elsewhere pass through.
 WIRE = (
-    "compress/wire.py", "engines/ledger.py",
-    "engines/parcel.py", "engines/remote_", "engines/requests.py", "engines/session.py", "engines/site.py",
-    "engines/spec.py",
+    "compress/wire.py", "cohorts/collector.py", "cohorts/remote", "cohorts/requests.py", "cohorts/serialization.py",
+    "cohorts/session.py", "cohorts/site.py", "engines/remote_",
 )  # fmt: skip
 LOCAL = """
 import sys, threading

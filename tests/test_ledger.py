@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.engines.ledger import ClientLedger, Stamp
-from fpdfp.engines.traffic import digest
+from fpdfp.cohorts.site import ClientLedger, Stamp
 from fpdfp.rng import Draws
+from fpdfp.traffic import digest
 from tests import helpers
 
 QUANTIZE = int(fpdfp.rng.Purpose.QUANTIZE)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 import fpdfp
-from fpdfp.engines.checkpoint import fingerprint
+from fpdfp.cohorts.record import fingerprint
 from fpdfp.losses import Custom, LeastSquares, Logistic, Losses, OperatorLeastSquares
 from fpdfp.rng import Draws
 from tests import helpers

@@ -13,12 +13,9 @@ import pandas as pd
 import pytest
 
 import fpdfp
+from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, HeldScores, Scored, SentDuals
+from fpdfp.cohorts.requests import Address, Place, Request
 from fpdfp.compress.fixed import EXACT
-from fpdfp.engines.dual_sums import DualSums, SentDuals
-from fpdfp.engines.evaluations import ZERO, Evaluated, Evaluations
-from fpdfp.engines.held_scores import HeldScores, Scored
-from fpdfp.engines.job import Place
-from fpdfp.engines.requests import Address, Request
 from fpdfp.errors import Refusal
 from fpdfp.federation import audit
 from fpdfp.federation.guard import TOO_FEW

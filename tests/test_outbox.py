@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fpdfp.engines.parcel import pack
+from fpdfp.cohorts.serialization import pack
 from fpdfp.federation import outbox
 from fpdfp.federation.commands import app
 from fpdfp.federation.outbox import Envelope, open_envelope, seal

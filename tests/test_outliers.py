@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import fpdfp
+from fpdfp.cohorts.collector import Decoded
+from fpdfp.cohorts.plausible import Outliers
+from fpdfp.cohorts.serialization import pack, unpack
+from fpdfp.cohorts.session import NO_DRAWS
 from fpdfp.compress import decode
-from fpdfp.engines.outliers import Outliers
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.replies import Decoded
-from fpdfp.engines.session import NO_DRAWS
-from fpdfp.engines.traffic import FULL
+from fpdfp.traffic import FULL
 from tests.helpers import graph_guided
 from tests.loopback import Loopback
 

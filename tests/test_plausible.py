@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import fpdfp
+from fpdfp.cohorts.plausible import NUMBER, ROWS, check_answer, compare, compare_answers
 from fpdfp.datasets import Moments
-from fpdfp.engines.plausible import NUMBER, ROWS, check_answer, compare, compare_answers
 from fpdfp.errors import MessageError
 from fpdfp.federation.cohort import LocalCohort
 from fpdfp.federation.questions import Sums, SumsQuestion

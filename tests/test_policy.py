@@ -16,9 +16,9 @@ from sklearn.datasets import load_breast_cancer
 
 import fpdfp
 from fpdfp._settings import SettingsError
-from fpdfp.engines.losses import At
-from fpdfp.engines.requests import Request
-from fpdfp.engines.rounds import Memory
+from fpdfp.cohorts.losses import At
+from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.rounds import Memory
 from fpdfp.errors import ArgumentError, Refusal
 from fpdfp.federation import audit, outbox
 from fpdfp.federation.guard import TOO_FEW, check_columns, check_model, effective, leverages, uncommon

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 import fpdfp
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.losses import Informations
 from fpdfp.cohorts.question import PUBLIC, ROWS, Offer, Question, Reveals, question, questions, reveals
+from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.site import Site
 from fpdfp.cohorts.validation import constructor_hints
-from fpdfp.engines import spec
-from fpdfp.engines.informations import Informations
-from fpdfp.engines.requests import Request
-from fpdfp.engines.site import Site
 from fpdfp.errors import MessageError, Refusal
 from fpdfp.federation.table import SiteTable, TableView
 

@@ -165,7 +165,7 @@ class NamedCohort(SitesCohort):
         self.engine.losses_there = [
             table.losses(spec, name) for name, table in zip(self.names, self.tables, strict=True)
         ]
-        from fpdfp.engines.site import Site
+        from fpdfp.cohorts.site import Site
 
         self.engine.sites = [Site(losses) for losses in self.engine.losses_there]
         return made

@@ -17,9 +17,9 @@ import pytest
 
 import fpdfp
 from fpdfp.ct import ConeBeam, ProjectionLosses, XRayTransform
-from fpdfp.engines.traffic import NOTHING
 from fpdfp.linops import Gradient
 from fpdfp.losses.base import Part
+from fpdfp.traffic import NOTHING
 from tests import helpers
 
 ray = pytest.importorskip("ray")
@@ -44,9 +44,9 @@ def cluster() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def engine(cluster: None) -> Iterator[fpdfp.engines.Ray]:
+def engine(cluster: None) -> Iterator[fpdfp.cohorts.Ray]:
     """Actors that load what they need themselves."""
-    with fpdfp.engines.Ray(load, n_clients=6, actors=2) as engine:
+    with fpdfp.cohorts.Ray(load, n_clients=6, actors=2) as engine:
         yield engine
 
 
@@ -59,7 +59,7 @@ def whole() -> fpdfp.Problem:
     return helpers.graph_guided(clients=6)
 
 
-def remote(engine: fpdfp.engines.Ray) -> fpdfp.Problem:
+def remote(engine: fpdfp.cohorts.Ray) -> fpdfp.Problem:
     problem = whole()
     return fpdfp.Problem(engine.losses(), problem.penalty, problem.linop)
 
@@ -80,7 +80,7 @@ def same(one: fpdfp.Result, other: fpdfp.Result) -> None:
     ],
     ids=["automatic", "FPDFP", "shifted"],
 )
-def test_the_same_bits_as_in_one_process(engine: fpdfp.engines.Ray, method: Any, options: dict[str, Any]) -> None:
+def test_the_same_bits_as_in_one_process(engine: fpdfp.cohorts.Ray, method: Any, options: dict[str, Any]) -> None:
     there = fpdfp.solve(remote(engine), method, rounds=20, engine=engine, **options)
     same(fpdfp.solve(whole(), method, rounds=20, **options), there)
 
@@ -88,17 +88,17 @@ def test_the_same_bits_as_in_one_process(engine: fpdfp.engines.Ray, method: Any,
 @pytest.mark.slow
 def test_a_problem_with_its_data_is_sent_out(cluster: None) -> None:
     problem = whole()
-    engine = fpdfp.engines.Ray(actors=3)
+    engine = fpdfp.cohorts.Ray(actors=3)
     same(fpdfp.solve(problem, rounds=10), fpdfp.solve(problem, rounds=10, engine=engine))
     assert not engine.actors  # those that were started for the run are gone with it
 
 
-def kill(engine: fpdfp.engines.Ray, actor: int) -> None:
+def kill(engine: fpdfp.cohorts.Ray, actor: int) -> None:
     os.kill(ray.get(engine.actors[actor].process.remote()), signal.SIGKILL)
 
 
 @pytest.mark.slow
-def test_killed_workers_come_back(engine: fpdfp.engines.Ray, caplog: pytest.LogCaptureFixture) -> None:
+def test_killed_workers_come_back(engine: fpdfp.cohorts.Ray, caplog: pytest.LogCaptureFixture) -> None:
     problem = whole()
     before = engine.totals.healed
 
@@ -124,7 +124,7 @@ def test_a_worker_killed_in_the_middle_of_a_round(cluster: None, tmp_path: Path)
     def treacherous(clients: Any) -> fpdfp.losses.Losses:
         return Treacherous(whole().losses, clients, marker)
 
-    with fpdfp.engines.Ray(treacherous, n_clients=6, actors=2) as engine:
+    with fpdfp.cohorts.Ray(treacherous, n_clients=6, actors=2) as engine:
         there = fpdfp.Problem(engine.losses(), problem.penalty, problem.linop)
         taking_part: list[int] = []
         result = fpdfp.solve(
@@ -180,7 +180,7 @@ class Broken(Part):
 @pytest.mark.slow
 def test_a_slow_worker_is_not_waited_for(cluster: None, caplog: pytest.LogCaptureFixture) -> None:
     problem = whole()
-    with fpdfp.engines.Ray(lambda clients: Slow(whole().losses, clients), 6, actors=2, deadline=1.0) as engine:
+    with fpdfp.cohorts.Ray(lambda clients: Slow(whole().losses, clients), 6, actors=2, deadline=1.0) as engine:
         there = fpdfp.Problem(engine.losses(), problem.penalty, problem.linop)
         with caplog.at_level(logging.INFO, "fpdfp.engines"):
             result = fpdfp.solve(there, fpdfp.ShiftedPDFP(), rounds=400, evaluate_every=400, engine=engine)
@@ -194,7 +194,7 @@ def test_a_slow_worker_is_not_waited_for(cluster: None, caplog: pytest.LogCaptur
 @pytest.mark.slow
 def test_a_worker_that_sends_no_numbers(cluster: None, caplog: pytest.LogCaptureFixture) -> None:
     problem = whole()
-    with fpdfp.engines.Ray(lambda clients: Broken(whole().losses, clients), 6, actors=2) as engine:
+    with fpdfp.cohorts.Ray(lambda clients: Broken(whole().losses, clients), 6, actors=2) as engine:
         there = fpdfp.Problem(engine.losses(), problem.penalty, problem.linop)
         result = fpdfp.solve(there, fpdfp.ShiftedPDFP(), rounds=200, evaluate_every=100, engine=engine)
         assert engine.totals.refused == 2
@@ -215,7 +215,7 @@ if __name__ == "__main__":
     problem = helpers.graph_guided(clients=6)
     fpdfp.solve(
         problem, fpdfp.ShiftedPDFP(batch_size=7), rounds=30, compressor=fpdfp.QSGD(7, norm="max"),
-        checkpoint=path, checkpoint_every=4, callbacks=[killed], engine=fpdfp.engines.Ray(actors=2),
+        checkpoint=path, checkpoint_every=4, callbacks=[killed], engine=fpdfp.cohorts.Ray(actors=2),
     )
 """
 
@@ -230,7 +230,7 @@ def test_a_server_killed_with_its_actors_goes_on(cluster: None, tmp_path: Path) 
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     problem = whole()
     method, options = fpdfp.ShiftedPDFP(batch_size=7), {"rounds": 30, "compressor": QSGD}
-    resumed = fpdfp.solve(problem, method, resume=path, engine=fpdfp.engines.Ray(actors=3), **options)
+    resumed = fpdfp.solve(problem, method, resume=path, engine=fpdfp.cohorts.Ray(actors=3), **options)
     same(fpdfp.solve(problem, method, **options), resumed)
 
 
@@ -249,7 +249,7 @@ def test_tomography_with_views_at_several_actors(cluster: None) -> None:
     penalty, linop = fpdfp.penalties.GroupL12(1e-3, axis=0), Gradient(geometry.volume)
     options: dict[str, Any] = {"rounds": 10, "compressor": fpdfp.QSGD(500), "clients_per_round": 3}
     here = fpdfp.solve(fpdfp.Problem(whole, penalty, linop), fpdfp.ShiftedPDFP(), **options)
-    with fpdfp.engines.Ray(some, n_clients=4, actors=2) as engine:
+    with fpdfp.cohorts.Ray(some, n_clients=4, actors=2) as engine:
         problem = fpdfp.Problem(engine.losses(), penalty, linop)
         there = fpdfp.solve(problem, fpdfp.ShiftedPDFP(), engine=engine, **options)
     np.testing.assert_array_equal(here.x, there.x)
@@ -258,16 +258,16 @@ def test_tomography_with_views_at_several_actors(cluster: None) -> None:
 
 def test_mistakes() -> None:
     with pytest.raises(ValueError, match="load and n_clients belong together"):
-        fpdfp.engines.Ray(load)
+        fpdfp.cohorts.Ray(load)
     with pytest.raises(TypeError, match="load must be a function of client numbers, got str"):
-        fpdfp.engines.Ray("data", n_clients=3)  # type: ignore[arg-type]
+        fpdfp.cohorts.Ray("data", n_clients=3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="load must be given for losses that are in the actors"):
-        fpdfp.engines.Ray().losses()
+        fpdfp.cohorts.Ray().losses()
     with pytest.raises(ValueError, match="actors"):
-        fpdfp.engines.Ray(actors=0)
+        fpdfp.cohorts.Ray(actors=0)
 
 
-def test_data_beside_a_load_is_refused(engine: fpdfp.engines.Ray) -> None:
+def test_data_beside_a_load_is_refused(engine: fpdfp.cohorts.Ray) -> None:
     with pytest.raises(ValueError, match=r"problem must have the losses of the engine \(engine.losses\(\)\)"):
         fpdfp.solve(whole(), rounds=3, engine=engine)
 
@@ -275,10 +275,10 @@ def test_data_beside_a_load_is_refused(engine: fpdfp.engines.Ray) -> None:
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"needs Ray: pip install ray"):
-        fpdfp.solve(whole(), rounds=3, engine=fpdfp.engines.Ray())
+        fpdfp.solve(whole(), rounds=3, engine=fpdfp.cohorts.Ray())
 
 
-def test_many_problems_with_folds(engine: fpdfp.engines.Ray) -> None:
+def test_many_problems_with_folds(engine: fpdfp.cohorts.Ray) -> None:
     def solve(problem: fpdfp.Problem) -> Any:
         weights = (0.1, 0.03)
         problems = [fpdfp.Problem(problem.losses, fpdfp.penalties.L1(one)) for _ in range(3) for one in weights]

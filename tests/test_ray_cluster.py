@@ -49,7 +49,7 @@ def test_a_node_that_is_lost(nodes: tuple[Any, list[Any]], caplog: pytest.LogCap
     what its clients remembered."""
     cluster, workers = nodes
     problem = whole()
-    with fpdfp.engines.Ray(load, n_clients=6, actors=2) as engine:
+    with fpdfp.cohorts.Ray(load, n_clients=6, actors=2) as engine:
         assert len({place_of(actor) for actor in engine.actors}) == 2
         there = fpdfp.solve(remote(engine), fpdfp.ShiftedPDFP(), rounds=20, engine=engine)
         same(fpdfp.solve(problem, fpdfp.ShiftedPDFP(), rounds=20), there)

@@ -35,7 +35,7 @@ def python(page: Path) -> str:
 
 
 #: A cluster of Ray is for a process of its own, and one at a time.
-RAY = [page for page in WRITTEN if "engines.Ray(" in python(page)]
+RAY = [page for page in WRITTEN if "cohorts.Ray(" in python(page)]
 RUNNABLE = [
     page
     for page in WRITTEN
@@ -62,13 +62,13 @@ def test_the_code_of_a_page_prints_what_it_says(page: Path, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "page"}
     for setup in SETUP.findall(page.read_text()):
-        exec(compile(setup, str(page), "exec"), namespace)
+        exec(compile(setup, str(page), "exec", dont_inherit=True), namespace)
     printed = ""
     for index, block in enumerate(blocks(page)):
         if block.language == "python":
             stream = io.StringIO()
             # Blank lines before the code, so that a traceback names the line of the page.
-            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
             with contextlib.redirect_stdout(stream):
                 exec(code, namespace)
             printed = stream.getvalue()

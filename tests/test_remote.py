@@ -19,11 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fpdfp
-from fpdfp.engines import files, spec
-from fpdfp.engines.job import Job, Place
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.site import Site, shorten
-from fpdfp.engines.traffic import payload
+from fpdfp import _files as files
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.requests import Job, Place
+from fpdfp.cohorts.serialization import pack, unpack
+from fpdfp.cohorts.site import Site, shorten
+from fpdfp.traffic import payload
 from tests import helpers
 from tests.loopback import Loopback
 
@@ -531,7 +532,7 @@ class TestDescriptions:
         [
             "os:system",
             "fpdfp.cli:app",
-            "fpdfp.engines.site:Site",
+            "fpdfp.cohorts.site:Site",
             "fpdfp.penalties.separable:np",
             "fpdfp.penalties.separable:L1.x",
             "x",

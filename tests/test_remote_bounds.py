@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.engines.site import Site
-from fpdfp.engines.traffic import Meter, digest
+from fpdfp.cohorts.site import Site
 from fpdfp.errors import MessageError
+from fpdfp.traffic import Meter, digest
 from tests import helpers
 from tests.loopback import Loopback
 

@@ -45,7 +45,7 @@ def test_a_folder_has_what_the_run_had(tmp_path: Path) -> None:
     assert info["rounds"] == info["planned_rounds"] == ROUNDS
     assert info["bits_up"] == result.bits_up
     assert (info["total_up"], info["total_down"]) == (result.total_up, result.total_down)
-    assert fpdfp.engines.traffic.Traffic(info["traffic"]) == result.traffic
+    assert fpdfp.traffic.Traffic(info["traffic"]) == result.traffic
     assert info["objective"] == result.objective
     assert info["certificate"] is None  # nobody has asked for it
     assert info["kind"] == "linear"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fpdfp.engines.parcel import pack, unpack
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import questions
 from fpdfp.federation.questions import (

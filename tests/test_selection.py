@@ -12,8 +12,8 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 
 import fpdfp
 from fpdfp import losses, penalties
+from fpdfp.cohorts.many_points import Evaluations
 from fpdfp.compress.fixed import read_fixed, scale_rows, write_fixed
-from fpdfp.engines.evaluations import Evaluations
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.selection.choice import summarise
 

@@ -10,9 +10,8 @@ import pytest
 import fpdfp
 from fpdfp import losses, penalties
 from fpdfp.cohorts.local import clients_of
+from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluations
 from fpdfp.compress.fixed import EXACT
-from fpdfp.engines.dual_sums import DualSums
-from fpdfp.engines.evaluations import ZERO, Evaluations
 from fpdfp.errors import MessageError
 from tests.test_selection import BINARY, COLUMNS, FOLD, ROWS, SITE, B, X, make
 from tests.test_selection_dense import hard_cases, losses_of

@@ -13,7 +13,7 @@ import pytest
 
 import fpdfp
 from fpdfp.cohorts.local import Clients
-from fpdfp.engines.evaluations import Evaluations
+from fpdfp.cohorts.many_points import Evaluations
 from fpdfp.errors import CheckpointError
 from tests.test_cox_estimator import DeskCohort
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import fpdfp
+from tests import browser
 from tests.pages import DOCS, ROOT
 
 pytest.importorskip("mkdocs")
@@ -114,3 +115,14 @@ def test_the_reference_gives_every_parameter_its_own_default() -> None:
                         wrong.append(f"{one.path}: {parameter.name}")
     assert checked > 900
     assert not wrong
+
+
+@pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
+def test_search_works_from_disk(site: Path) -> None:
+    with browser.browser() as opened:
+        page = opened.new_page()
+        page.goto((site / "tutorials" / "hospitals.html").as_uri())
+        page.locator(".md-search__input").fill("heterogeneity")
+        found = page.locator(".md-search-result__item").first
+        found.wait_for(timeout=browser.PATIENCE)
+        assert "eterogeneity" in found.inner_text()

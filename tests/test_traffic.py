@@ -11,7 +11,7 @@ import pytest
 
 import fpdfp
 from fpdfp.cohorts.question import Columns, questions
-from fpdfp.engines.traffic import KINDS, Bits, Traffic
+from fpdfp.traffic import KINDS, Bits, Traffic
 from tests import helpers
 from tests.loopback import Loopback
 

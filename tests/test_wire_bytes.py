@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.engines.parcel import pack, unpack
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation.agent import respond
 from fpdfp.federation.conversation import MOST, Receiver, Sender, join, split

@@ -12,17 +12,17 @@ import scipy.sparse as sp
 
 import fpdfp
 from fpdfp import losses, penalties
+from fpdfp.cohorts.site import Site
 from fpdfp.compress import Natural
 from fpdfp.engines import checkpoint, working_set
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.site import Site
-from fpdfp.engines.traffic import digest
 from fpdfp.engines.working_set import Slopemeter
 from fpdfp.errors import MessageError
 from fpdfp.linops import Difference
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import FeatureBounds, Slopes
 from fpdfp.rng import Draws
+from fpdfp.traffic import digest
 from tests.loopback import Loopback
 
 

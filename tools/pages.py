@@ -27,14 +27,14 @@ def refreshed(page: Path) -> str:
     text, found = page.read_text(), blocks(page)
     namespace: dict[str, object] = {"__name__": "page"}
     for setup in SETUP.findall(text):
-        exec(compile(setup, str(page), "exec"), namespace)
+        exec(compile(setup, str(page), "exec", dont_inherit=True), namespace)
     printed, new = "", []
     for index, block in enumerate(found):
         body = block.text
         if block.language == "python":
             stream = io.StringIO()
             with contextlib.redirect_stdout(stream):
-                exec(compile(block.text, str(page), "exec"), namespace)
+                exec(compile(block.text, str(page), "exec", dont_inherit=True), namespace)
             printed = stream.getvalue()
         elif block.language == "text" and is_output(page, index):
             body = printed.strip("\n") + "\n"

@@ -6,6 +6,7 @@ from fpdfp._lazy import attach
 
 if TYPE_CHECKING:
     from fpdfp import (
+        cohorts,
         compress,
         ct,
         datasets,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         scores,
         steps,
         survival,
+        tuning,
     )
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
@@ -157,6 +159,7 @@ __all__ = [
     "ShiftedPDFP",
     "SparseGroup",
     "StatelessPDFP",
+    "cohorts",
     "compress",
     "ct",
     "datasets",
@@ -186,13 +189,14 @@ __all__ = [
     "steps",
     "survival",
     "survival_curves",
+    "tuning",
 ]
 
 __getattr__ = attach(
     __name__,
     {
-        "": "compress ct datasets engines errors families federation inference linops loggers losses "
-        "methods models penalties precondition problem report rng runs scores steps survival",
+        "": "cohorts compress ct datasets engines errors families federation inference linops loggers losses "
+        "methods models penalties precondition problem report rng runs scores steps survival tuning",
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",

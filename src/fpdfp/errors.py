@@ -131,3 +131,11 @@ class StorageError(OSError):
 
 class RunFolderError(ValueError):
     """A folder is not that of a run, or a file in it is damaged."""
+
+
+class DivergenceError(ArithmeticError):
+    """The iterate, a message or the objective is no longer a finite number of a reasonable size."""
+
+
+class StoppedError(Exception):
+    """The user wants to stop while a cohort waits for clients."""

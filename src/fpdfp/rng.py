@@ -42,8 +42,8 @@ class Purpose(enum.IntEnum):
     ONCE = 32  # plus the number of the field in what is sent before the first round
 
 
-#: A plain integer, since an enumeration is slow.
-_PARTICIPATION = int(Purpose.PARTICIPATION)
+#: Plain integers, since arithmetic with an enumeration is slow.
+_PARTICIPATION, QUANTIZE = int(Purpose.PARTICIPATION), int(Purpose.QUANTIZE)
 
 
 class Draws(NamedTuple):

@@ -29,7 +29,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
-    """Lead links that go up out of ``docs/`` to where the site has these files."""
+    """Lead links that go up out of ``docs/`` to where the site has these files; keep stored results out of search."""
+    if page.file.src_uri.startswith("results/") and page.file.src_uri != "results/index.md":
+        page.meta["search"] = {"exclude": True}
     above = "../" * (page.file.src_uri.count("/") + 1)
 
     def within(found: re.Match[str]) -> str:

@@ -11,11 +11,11 @@ import numpy as np
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.cohort import Cohort, Each, Total
 from fpdfp.cohorts.question import Question
+from fpdfp.cohorts.record import keep
 from fpdfp.compress.plain import plain_bits
-from fpdfp.engines.record import keep
-from fpdfp.engines.traffic import payload
 from fpdfp.problem import Problem
 from fpdfp.rng import Draws, Purpose
+from fpdfp.traffic import payload
 
 
 class Clients(Cohort):

@@ -23,6 +23,7 @@ import abc
 import dataclasses
 import functools
 import importlib
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -48,8 +49,7 @@ RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clien
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
-    "engines.local_models", "engines.informations", "engines.overdispersions", "engines.spread", "engines.evaluations",
-    "engines.dual_sums", "engines.held_scores", "engines.losses", "engines.rounds", "federation.questions",
+    "cohorts.losses", "cohorts.many_points", "cohorts.rounds", "federation.questions",
 )  # fmt: skip
 
 
@@ -293,3 +293,12 @@ class Offer:
 def rows_of(data: Any) -> Any:
     """Return the data themselves, for a question that declares that it uses ``rows``."""
     return data.rows if type(data) is not data.__class__ else data
+
+
+@functools.lru_cache(maxsize=64)
+def tuple_kind(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
+    """Return the kind of a named tuple with some fields: messages, questions and replies are told by these alone."""
+    try:
+        return namedtuple(name, fields)
+    except (ValueError, TypeError) as error:
+        raise MessageError(f"a message must have fields with valid names: {error}") from None

@@ -124,7 +124,7 @@ def solve_options(settings: Settings) -> dict[str, Any]:
         "method": None if method["kind"] == "automatic" else remake(method, METHODS),
         "compressor": remake_messages(settings["compressor"]),
         "downlink": remake_messages(settings["downlink"]),
-        "engine": fpdfp.engines.Ray() if run["engine"] == "ray" else None,
+        "engine": fpdfp.cohorts.Ray() if run["engine"] == "ray" else None,
         **options,
     }
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from fpdfp._numbers import format_bits
 from fpdfp.engines.result import RESERVED, SENT
-from fpdfp.engines.traffic import Traffic
 from fpdfp.errors import RunFolderError
 from fpdfp.runs import SavedRun, find, load
 from fpdfp.runs.folder import relative_error, write_file
+from fpdfp.traffic import Traffic
 
 #: Columns of a line that are not metrics.
 PLAIN = (

@@ -24,12 +24,12 @@ from fpdfp.declarative import pool, results
 from fpdfp.declarative.build import Built, build, check_fit, problem_key, solve_options
 from fpdfp.declarative.settings import Case, Settings, check, read
 from fpdfp.engines.result import COLUMNS, SENT, History
-from fpdfp.engines.traffic import Bits, Traffic
 from fpdfp.errors import AccuracyWarning, DivergenceWarning, RunFolderError, StepTooLargeWarning
 from fpdfp.runs import Recorder, SavedRun, load
 from fpdfp.runs.folder import write_json
 from fpdfp.runs.recorder import describe_problem, describe_traffic, make_info, now, write_ended
 from fpdfp.selection import ManyResult, solve_many
+from fpdfp.traffic import Bits, Traffic
 
 #: Runs that have ended so are not done again.
 DONE = ("finished", "converged", "stationary", "rounding", "stopped", "diverged")

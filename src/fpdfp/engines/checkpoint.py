@@ -9,10 +9,8 @@ needed.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
 import json
-import math
 import os
 import tempfile
 import zipfile
@@ -22,14 +20,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp import _files as files
 from fpdfp._array import to_host
-from fpdfp._typing import Array, Shape
-from fpdfp.engines import files
+from fpdfp._typing import Array
 from fpdfp.engines.result import FeatureSubset, History
-from fpdfp.engines.traffic import Kept, Traffic
 from fpdfp.errors import CheckpointError
-from fpdfp.problem import Problem
 from fpdfp.steps import Schedule
+from fpdfp.traffic import Kept, Traffic
 
 FORMAT = 5
 
@@ -149,44 +146,6 @@ def _under(prefix: str, contents: Mapping[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in contents.items() if name.startswith(prefix)}
 
 
-def compare(found: Mapping[str, str], wanted: Mapping[str, str], path: Path) -> None:
-    """Refuse a checkpoint of a different run, and say what differs."""
-    different = [
-        f"{name} was {found.get(name, 'not recorded')} and is now {value}"
-        for name, value in wanted.items()
-        if found.get(name) != value
-    ]
-    if different:
-        raise CheckpointError(f"the checkpoint {path} is of a different run: " + "; ".join(different))
-
-
-def fingerprint(problem: Problem) -> str:
-    """Return a short digest that tells problems apart: every client's size, weight and loss at a probe, g and B.
-
-    Losses enter with ten digits, since their last bits may differ between machines and numbers of threads.
-    """
-    point = problem.model.xp.asarray(probe(problem.model.shape, problem.model.dtype))
-    image = problem.linop.apply(point)
-    losses = problem.losses.values(point, np.arange(problem.n_clients))
-    kinds = [problem.losses.family, *(type(one).__qualname__ for one in (problem.penalty, problem.linop))]
-    summary = hashlib.sha256(repr(kinds).encode())
-    for array in (
-        problem.losses.sizes,
-        problem.weights,
-        _ten_digits(losses),
-        _ten_digits(image),
-        _ten_digits(problem.penalty.prox(image, 1.0)),
-        *problem.losses.constants(),
-    ):
-        summary.update(np.ascontiguousarray(array).tobytes())
-    return summary.hexdigest()[:16]
-
-
-def probe(shape: Shape, dtype: Any) -> Array:
-    """Return a point at which losses that differ have different values."""
-    return np.cos(np.arange(math.prod(shape))).reshape(shape).astype(dtype)
-
-
 def describe(value: object) -> str:
     """Write a method, schedule or compressor so that equal ones are written alike, here and elsewhere.
 
@@ -204,17 +163,3 @@ def describe(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name}: {describe(one)}" for name, one in value.items())
     return type(value).__qualname__ if type(value).__repr__ is object.__repr__ else repr(value)
-
-
-def _ten_digits(values: Array) -> Array:
-    """Round each number to ten significant digits."""
-    flat = np.asarray(to_host(values), dtype=np.float64).ravel()
-    with np.errstate(divide="ignore"):
-        exponent = np.where((flat == 0) | ~np.isfinite(flat), 0.0, np.floor(np.log10(np.abs(flat))))
-    rounded: Array = np.round(flat / 10.0**exponent, 9) * 10.0**exponent
-    return rounded + 0.0  # no negative zeros
-
-
-def digest(array: Array) -> str:
-    """Return a short digest of an array's bits."""
-    return hashlib.sha256(np.ascontiguousarray(to_host(array)).tobytes()).hexdigest()[:16]

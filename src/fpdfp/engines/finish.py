@@ -14,8 +14,8 @@ import math
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.losses import LocalModels
 from fpdfp.compress.plain import plain_bits
-from fpdfp.engines.local_models import LocalModels
 from fpdfp.engines.prepare import AskedClients
 from fpdfp.engines.run import Run
 from fpdfp.linops import Identity

@@ -18,9 +18,16 @@ from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines.result import INNER, SENT, Result
-from fpdfp.engines.run import DivergenceError, Run, StoppedError
+from fpdfp.engines.run import Run
 from fpdfp.engines.stopping import Ending, Stopping
-from fpdfp.errors import AbsentError, ArgumentTypeError, CheckpointError, DivergenceWarning
+from fpdfp.errors import (
+    AbsentError,
+    ArgumentTypeError,
+    CheckpointError,
+    DivergenceError,
+    DivergenceWarning,
+    StoppedError,
+)
 from fpdfp.methods.base import TracksObjective
 from fpdfp.problem import Problem, infinite_start
 

@@ -14,14 +14,13 @@ from fpdfp._warn import warn
 from fpdfp.cohorts.cohort import Total
 from fpdfp.cohorts.local import clients_of
 from fpdfp.cohorts.question import Question
+from fpdfp.cohorts.remote_losses import RemoteLosses
+from fpdfp.cohorts.spec import public_bits
 from fpdfp.compress import Compressor, Full, TopK
 from fpdfp.compress.base import frame_bits
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines.choice import choose_method, choose_quantizers, typical_bits
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.remote_losses import RemoteLosses
-from fpdfp.engines.sendable import public_bits
-from fpdfp.engines.traffic import FULL, Downlink, Meter
 from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
 from fpdfp.methods.base import Algorithm, Facts, Method, NeedsSetup, Remembering
 from fpdfp.methods.newton import NewtonPDFP
@@ -31,6 +30,7 @@ from fpdfp.precondition.agreement import Agreement
 from fpdfp.precondition.cost import Circumstances
 from fpdfp.problem import Problem
 from fpdfp.sampling import Sampling, importance, inclusion_probabilities
+from fpdfp.traffic import FULL, Downlink, Meter
 
 
 class Choices(NamedTuple):

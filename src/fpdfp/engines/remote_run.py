@@ -13,22 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.collector import Arrived, Check, Decoded, decode_update, join
+from fpdfp.cohorts.plausible import Outliers
+from fpdfp.cohorts.question import tuple_kind
+from fpdfp.cohorts.remote import RemoteEngine
+from fpdfp.cohorts.remote_losses import RemoteLosses
+from fpdfp.cohorts.requests import Reply, Request
+from fpdfp.cohorts.rounds import Certificate, Memory
+from fpdfp.cohorts.session import Ask, among
+from fpdfp.cohorts.site import shared_memory
 from fpdfp.compress import Compressed, Compressor
-from fpdfp.engines.collector import Check
-from fpdfp.engines.ledger import shared_memory
-from fpdfp.engines.outliers import Outliers
-from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.remote_losses import RemoteLosses
-from fpdfp.engines.replies import Arrived, Decoded, decode_update, join
-from fpdfp.engines.requests import Reply, Request
-from fpdfp.engines.rounds import Certificate, Memory
-from fpdfp.engines.run import DivergenceError, Run, has_large_copies, put_back, take_rows
-from fpdfp.engines.session import Ask, among
-from fpdfp.engines.traffic import NOTHING, Downlink, Kept, Traffic, is_zero
-from fpdfp.engines.tuples import tuple_kind
-from fpdfp.errors import AbsentError
+from fpdfp.engines.run import Run, has_large_copies, put_back, take_rows
+from fpdfp.errors import AbsentError, DivergenceError
 from fpdfp.methods.base import Certifying, Question, Remembering
 from fpdfp.quadratic.statement import Work
+from fpdfp.traffic import NOTHING, Downlink, Kept, Traffic, is_zero
 
 if TYPE_CHECKING:
     from fpdfp.engines.options import RunOptions

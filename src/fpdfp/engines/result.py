@@ -18,13 +18,12 @@ from fpdfp._array import namespace
 from fpdfp._numbers import format_bits
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp._warn import warn
-from fpdfp.compress import Natural
-from fpdfp.engines.traffic import Carried, Traffic
 from fpdfp.errors import AbsentError, AccuracyWarning
 from fpdfp.methods.base import Algorithm, Method
 from fpdfp.penalties.separable import L1
 from fpdfp.precondition.base import Announced
 from fpdfp.problem import Certificate, Problem, Residual
+from fpdfp.traffic import Carried, Traffic
 
 if TYPE_CHECKING:
     from fpdfp.engines.run import Certified, Run
@@ -148,9 +147,7 @@ class FeatureSubset(NamedTuple):
     @property
     def mask(self) -> Announced:
         """What clients are told: a one for each of these features, a zero for the others."""
-        mask = np.zeros(self.shape[-1], dtype=np.float32)
-        mask[self.numbers] = 1.0
-        return Announced.rounded(Natural(), mask)
+        return Announced.mask(self.numbers, self.shape[-1])
 
     def __str__(self) -> str:
         return f"{len(self.numbers):,} of {self.shape[-1]:,} since round {self.since}"
@@ -180,7 +177,7 @@ class Result:
         The rounds that led to x.
     traffic
         All bits that clients and server sent, by kind of message (``print(result.traffic)``; the kinds are in
-        :mod:`fpdfp.engines.traffic`).
+        :mod:`fpdfp.traffic`).
     wire
         The bytes that went over the network of the caller during the run, with all that is around messages; None where
         nobody counts them. What several sites are sent alike goes to the hub once, so this may be less than

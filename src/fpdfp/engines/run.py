@@ -19,21 +19,19 @@ from fpdfp._array import beside, namespace, read_only
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Full
 from fpdfp.engines.result import History
-from fpdfp.engines.traffic import Bits, Kept, Traffic, full_bits
-from fpdfp.errors import ArgumentError
+from fpdfp.errors import ArgumentError, DivergenceError
 from fpdfp.methods.base import Algorithm, Certifying, Question, Remembering, TracksObjective, WeightedMeans
 from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.problem import TINY, Certificate
 from fpdfp.quadratic.statement import Work
-from fpdfp.rng import Draws, OwnDraws, Purpose, choose_clients
+from fpdfp.rng import QUANTIZE, Draws, OwnDraws, Purpose, choose_clients
+from fpdfp.traffic import Bits, Kept, Traffic, full_bits
 
 if TYPE_CHECKING:
     from fpdfp._kernels.jit import Watch
     from fpdfp.engines.options import RunOptions
     from fpdfp.engines.prepare import Prepared
 
-#: A plain integer, since arithmetic with an enumeration is slow.
-QUANTIZE = int(Purpose.QUANTIZE)
 #: A round is computed for about so many numbers of replies at a time, if a client sends at least so many: arrays stay
 #: in the processor's caches, and every thread has a batch.
 BATCH, LONG = 1 << 20, 1 << 12
@@ -43,14 +41,6 @@ SPILLED = 1 << 26
 SPILLED_COPIES = 1 << 28
 
 T = TypeVar("T")
-
-
-class DivergenceError(ArithmeticError):
-    """The iterate, a message or the objective is no longer a finite number of a reasonable size."""
-
-
-class StoppedError(Exception):
-    """The user wants to stop while an engine waits for clients."""
 
 
 class _Round(NamedTuple):
@@ -105,7 +95,7 @@ class Run:
     work
         What inner solves have cost the clients so far.
     traffic
-        All bits that were sent so far, by kind: a :class:`fpdfp.engines.Traffic`.
+        All bits that were sent so far, by kind: a :class:`fpdfp.traffic.Traffic`.
     bits_up, bits_down
         Those of the rounds.
     kept

@@ -14,6 +14,9 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp._warn import warn
+from fpdfp.cohorts import record
+from fpdfp.cohorts.remote import RemoteEngine
+from fpdfp.cohorts.remote_losses import RemoteLosses
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import working_set
@@ -21,13 +24,10 @@ from fpdfp.engines.choice import name_network
 from fpdfp.engines.loop import Interrupt, Loop
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import Prepared, prepare, start_point
-from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.remote_losses import RemoteLosses
 from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import RESERVED, FeatureSubset, Result, make_result
 from fpdfp.engines.run import Run, restore
 from fpdfp.engines.stopping import Ending
-from fpdfp.engines.traffic import Carried, Meter
 from fpdfp.errors import (
     AbsentError,
     AccuracyWarning,
@@ -43,6 +43,7 @@ from fpdfp.pooled.separating import find_growing
 from fpdfp.precondition.cost import Prefer
 from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
+from fpdfp.traffic import Carried, Meter
 
 log = logging.getLogger("fpdfp.engines")
 #: The method of runs with some of the features, which are often restricted again.
@@ -168,7 +169,7 @@ def solve(
         names and go with the run. By default this is in memory; with an ``engine``, the server's copies of more than
         256 MiB are in such files in any case, in the folder of ``checkpoint``, or else in that of temporary files.
     engine
-        Where the clients are: None for this process, or an engine such as :class:`fpdfp.engines.Ray`. The same seed and
+        Where the clients are: None for this process, or an engine such as :class:`fpdfp.cohorts.Ray`. The same seed and
         the same participants give the same bits.
 
     Returns
@@ -395,11 +396,11 @@ class _Solve:
         if engine is not None and engine.fixed_bound is not None:
             what["norm_bound"] = engine.fixed_bound
         return {
-            "problem": checkpoints.fingerprint(self.problem),
+            "problem": record.fingerprint(self.problem),
             **{name: checkpoints.describe(value) for name, value in what.items()},
             "clients_per_round": f"{choices.clients_per_round}{_describe_sampling(options.sampling)}",
             "seed": str(options.seed),
-            "x0": checkpoints.digest(self.start),
+            "x0": record.digest(self.start),
         }
 
 
@@ -407,13 +408,13 @@ def _describe_sampling(sampling: str | Sequence[float]) -> str:
     """Say how clients are drawn, where that is not uniform."""
     if isinstance(sampling, str):
         return "" if sampling == "uniform" else f" by {sampling}"
-    return f" by weights {checkpoints.digest(np.asarray(sampling))}"
+    return f" by weights {record.digest(np.asarray(sampling))}"
 
 
 def _restore(run: Run, saved: checkpoints.Checkpoint, description: Mapping[str, str], source: Path) -> None:
     """Put a run back to where its checkpoint was taken."""
     options = run.options
-    checkpoints.compare(saved.description, description, source)
+    record.compare(saved.description, description, source)
     if saved.round > options.rounds:
         raise ArgumentError(
             "rounds", f"must be at least the {saved.round} that the checkpoint {source} has, got {options.rounds}"

@@ -19,19 +19,19 @@ import numpy as np
 
 from fpdfp._array import read_only, to_host
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.spec import public_bits
 from fpdfp.compress import QSGD
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import AskedClients, choose
 from fpdfp.engines.result import FeatureSubset, find_dual
 from fpdfp.engines.run import Certified, Run
-from fpdfp.engines.sendable import public_bits
 from fpdfp.engines.stopping import Ending, say_gap
-from fpdfp.engines.traffic import Meter, Traffic
 from fpdfp.methods.base import Method
 from fpdfp.penalties.separable import L1
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Slopes
 from fpdfp.problem import Certificate, Problem
+from fpdfp.traffic import Meter, Traffic
 
 #: Runs with fewer features begin with all of them.
 FEWEST = 128

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fpdfp._numbers import one_thread
-from fpdfp.engines.parcel import pack, unpack
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.audit import Audit

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from fpdfp import _checks
+from fpdfp.cohorts.plausible import compare_answers
 from fpdfp.cohorts.question import Question
-from fpdfp.engines.plausible import compare_answers
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.cohort import TableCohort

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fpdfp.engines import files
+from fpdfp import _files as files
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.evaluation import evaluate
 from fpdfp.formula.parsing import parse_variable

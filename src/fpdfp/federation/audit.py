@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fpdfp.engines import files
+from fpdfp import _files as files
 from fpdfp.federation.rollback import DIGITS, Anchor
 from fpdfp.federation.text import log, printable
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fpdfp.engines import files
+from fpdfp import _files as files
 from fpdfp.federation.policy import Policy, refuse
 
 FILE = "budget.fpdfp"

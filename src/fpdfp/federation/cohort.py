@@ -13,7 +13,7 @@ from fpdfp import _checks
 from fpdfp._typing import IntArray
 from fpdfp.cohorts.cohort import Cohort, Each, Total
 from fpdfp.cohorts.question import Question
-from fpdfp.engines.parcel import pack
+from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.columns import read_frame
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, write, write_answer

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fpdfp.engines.parcel import pack
+from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import MessageError
 
 #: What stays the same from one request to the next: of the envelope, and of what questions are about.

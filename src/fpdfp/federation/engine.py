@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from fpdfp.engines.job import Job
+from fpdfp.cohorts.collector import Tree
+from fpdfp.cohorts.record import plan_name
+from fpdfp.cohorts.remote import RemoteEngine
+from fpdfp.cohorts.requests import Job
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.parcel import pack, unpack
-from fpdfp.engines.record import plan_name
-from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.traffic import Carried
-from fpdfp.engines.transport import Tree
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation.connection import Connection
 from fpdfp.federation.conversation import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
@@ -25,6 +24,7 @@ from fpdfp.federation.text import printable, refuse_unprintable
 from fpdfp.precondition.cost import TYPICAL, Network
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder
+from fpdfp.traffic import Carried
 
 #: The longest reply before the rounds begin: second moments of 2,000 features, and room to spare.
 LONGEST = 1 << 28
@@ -121,7 +121,7 @@ class FederationEngine(RemoteEngine):
     model
         What sites make their losses from, as a tree of a parcel; it is sent to a site once.
     deadline, patience, norm_bound
-        See :class:`fpdfp.engines.remote_engine.RemoteEngine`.
+        See :class:`fpdfp.cohorts.remote.RemoteEngine`.
     min_clients
         How many clients' replies a round needs; by default those of all sites.
 

@@ -1,6 +1,6 @@
 """Messages on a stream of bytes: framing in parts, limits, versions, and how long to wait before trying again.
 
-A message is a short head (JSON) and a body (any bytes, mostly a parcel of :mod:`fpdfp.engines.parcel`)::
+A message is a short head (JSON) and a body (any bytes, mostly a parcel of :mod:`fpdfp.cohorts.serialization`)::
 
     "FPD1"  length of the head (4 bytes)  length of the body (8 bytes)  head  body
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.losses import probe
 from fpdfp.cohorts.question import ROWS, Offer, Question
-from fpdfp.engines.checkpoint import probe
 from fpdfp.errors import ArgumentError, Refusal, RefusalError
 from fpdfp.federation.policy import Policy, refuse
 from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion, Sums

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fpdfp import _checks
-from fpdfp.engines import files
+from fpdfp import _files as files
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation.text import printable, read_name
 from fpdfp.runs import toml

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp import _files as files
 from fpdfp.cohorts.question import questions
+from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress import decode
-from fpdfp.engines import files
-from fpdfp.engines.parcel import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation.text import LONGEST, printable
 

@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.plausible import check_answer
 from fpdfp.cohorts.question import Question, question, questions, reveals
+from fpdfp.cohorts.serialization import pack
 from fpdfp.cohorts.validation import validate
 from fpdfp.datasets import Moments
-from fpdfp.engines.parcel import pack
-from fpdfp.engines.plausible import check_answer
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival

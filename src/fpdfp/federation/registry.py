@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fpdfp import _files as files
 from fpdfp.cohorts.validation import validate
-from fpdfp.engines import files
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.keys import Role

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fpdfp import _files as files
 from fpdfp._typing import Array
-from fpdfp.engines import files
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.runs.folder import SavedRun, load, write_json
 from fpdfp.runs.recorder import versions

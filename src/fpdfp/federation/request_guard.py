@@ -18,10 +18,10 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.engines import spec
-from fpdfp.engines.parcel import pack
-from fpdfp.engines.requests import Request
-from fpdfp.engines.site import Site
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.serialization import pack
+from fpdfp.cohorts.site import Site
 from fpdfp.errors import MessageError, Refusal
 from fpdfp.federation import guard, outbox
 from fpdfp.federation.approvals import Approvals

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fpdfp.engines import files
+from fpdfp import _files as files
 from fpdfp.errors import MessageError
 from fpdfp.federation.text import read_name
 

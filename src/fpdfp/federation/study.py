@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fpdfp import _checks
-from fpdfp.engines import files
+from fpdfp import _files as files
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation import keys
 from fpdfp.federation.keys import About, Credentials, Identity, Role, warn, write_invitation

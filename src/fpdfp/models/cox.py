@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.serialization import pack
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.parcel import pack
 from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, ModelSpec, write_answer
 from fpdfp.federation.table import ModelRows, SiteTable

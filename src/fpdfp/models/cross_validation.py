@@ -15,9 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp._warn import warn
-from fpdfp.engines.held_scores import make_score
+from fpdfp.cohorts.many_points import make_score
+from fpdfp.cohorts.record import open_record
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.losses import Losses

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fpdfp import _checks
 from fpdfp._typing import Array
-from fpdfp.engines.parcel import pack
+from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial, Gaussian
 from fpdfp.families.base import link_of

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.cohort import Each
 from fpdfp.cohorts.local import clients_of
+from fpdfp.cohorts.losses import Informations
 from fpdfp.engines.choice import choose_method
-from fpdfp.engines.informations import Informations
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, ArgumentTypeError, RefusalError

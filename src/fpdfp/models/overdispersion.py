@@ -10,8 +10,8 @@ import numpy as np
 
 from fpdfp._warn import warn
 from fpdfp.cohorts.local import clients_of
+from fpdfp.cohorts.losses import Overdispersions
 from fpdfp.engines import Result
-from fpdfp.engines.overdispersions import Overdispersions
 from fpdfp.errors import DataWarning
 from fpdfp.families import NegativeBinomial, Poisson
 from fpdfp.problem import Problem

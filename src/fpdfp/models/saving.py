@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fpdfp.engines.files import write_whole
+from fpdfp._files import write_whole
 from fpdfp.errors import ArgumentError, MessageError, ModelFileError, StorageError
 from fpdfp.models import codecs
 from fpdfp.models.codecs import Codec

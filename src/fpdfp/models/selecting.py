@@ -12,7 +12,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.engines.record import open_record
+from fpdfp.cohorts.record import open_record
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.linops import Identity

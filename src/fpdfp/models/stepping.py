@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.cohorts.local import clients_of
+from fpdfp.cohorts.losses import Informations
 from fpdfp.engines import Result
-from fpdfp.engines.informations import Informations
 from fpdfp.engines.iterates import Iterates
 from fpdfp.errors import ArgumentError
 from fpdfp.losses import Losses

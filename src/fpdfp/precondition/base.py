@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from fpdfp._typing import Array, Shape
-from fpdfp.compress import QSGD, Compressor, Full, decode
+from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.compress import QSGD, Compressor, Full, Natural, decode
 from fpdfp.compress.plain import plain_bits
 from fpdfp.linops import LinOp
 from fpdfp.rng import Draws, Purpose
@@ -33,6 +33,13 @@ class Announced:
     def __post_init__(self) -> None:
         if not 0 <= 8 * len(self.message) - self.bits < 8:
             raise ValueError(f"bits must be those of a message of {len(self.message)} bytes, got {self.bits}")
+
+    @classmethod
+    def mask(cls, numbers: IntArray, count: int) -> Self:
+        """Return a one for each of some features, a zero for the others, of so many."""
+        mask = np.zeros(count, dtype=np.float32)
+        mask[numbers] = 1.0
+        return cls.rounded(Natural(), mask)
 
     @classmethod
     def rounded(cls, compressor: Compressor, numbers: Array) -> Self:

@@ -16,11 +16,11 @@ import numpy as np
 from fpdfp._sections import SECTIONS
 from fpdfp._typing import Array
 from fpdfp.engines.result import COLUMNS, INNER, SENT, History
-from fpdfp.engines.traffic import KINDS, Traffic
 from fpdfp.errors import RunFolderError
 from fpdfp.report.sections import as_list, mapping, number, read_section, text, texts
 from fpdfp.runs import SavedRun, load
 from fpdfp.runs.folder import relative_error
+from fpdfp.traffic import KINDS, Traffic
 
 #: So many evaluations are drawn; of more, every second or third and so on.
 MOST_ROWS = 2000

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fpdfp import _files as files
 from fpdfp._array import to_host
 from fpdfp._sections import plain
 from fpdfp._typing import Array
-from fpdfp.engines import files
 from fpdfp.engines.checkpoint import to_archive
 from fpdfp.engines.result import INTEGERS, History
 from fpdfp.errors import RunFolderError, StorageError

@@ -17,14 +17,13 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._sections import FILES
+from fpdfp.cohorts.record import fingerprint
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.datasets.graph import FeatureGraph
-from fpdfp.engines.checkpoint import fingerprint
 from fpdfp.engines.loop import Observer
 from fpdfp.engines.result import History, Result
 from fpdfp.engines.run import Run
 from fpdfp.engines.solve import solve
-from fpdfp.engines.traffic import Traffic
 from fpdfp.losses import Logistic, Softmax
 from fpdfp.losses.linear import LinearModel
 from fpdfp.methods.base import Method
@@ -32,6 +31,7 @@ from fpdfp.pooled.solver import Minimum
 from fpdfp.problem import Certificate, Problem
 from fpdfp.runs import toml
 from fpdfp.runs.folder import FORMAT, Best, arrow, load, write_arrays, write_file, write_history, write_json
+from fpdfp.traffic import Traffic
 
 #: So many clients are described one by one.
 MOST_CLIENTS = 1000

@@ -30,10 +30,9 @@ import numpy as np
 from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.local import clients_of
+from fpdfp.cohorts.many_points import BEYOND, MOMENTS, UNIT, ZERO, Evaluations, HeldScores, Sums, locate, unit_sizes
+from fpdfp.cohorts.many_points import COARSE as FEWER
 from fpdfp.compress.fixed import EXACT, largest_step
-from fpdfp.engines.evaluations import BEYOND, UNIT, ZERO, Evaluations, Sums, unit_sizes
-from fpdfp.engines.evaluations import COARSE as FEWER
-from fpdfp.engines.held_scores import MOMENTS, HeldScores, locate
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.penalties import L1, ElasticNet

@@ -21,9 +21,8 @@ from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray
 from fpdfp.bounds import Feasibility, Search
 from fpdfp.cohorts.local import clients_of
+from fpdfp.cohorts.many_points import BEYOND, MOST_DIRECTIONS, DualSums, Evaluations, Means, unit_sizes
 from fpdfp.compress.fixed import EXACT, largest_step
-from fpdfp.engines.dual_sums import BEYOND, MOST_DIRECTIONS, DualSums, Means
-from fpdfp.engines.evaluations import Evaluations, unit_sizes
 from fpdfp.errors import RefusalError
 from fpdfp.losses.linear import sum_rounding
 from fpdfp.penalties import L1, GroupL12, SparseGroup

@@ -12,8 +12,8 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._progress import Bar
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.record import open_record
 from fpdfp.engines.loop import Interrupt
-from fpdfp.engines.record import open_record
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.problem import Problem

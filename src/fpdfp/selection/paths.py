@@ -12,7 +12,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._sections import Section, shorten
 from fpdfp._typing import Array
-from fpdfp.engines.record import open_record
+from fpdfp.cohorts.record import open_record
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.penalties import L1, ElasticNet, GroupL12, SparseGroup, Stacked
 from fpdfp.penalties.base import Penalty

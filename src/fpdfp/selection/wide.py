@@ -24,15 +24,15 @@ import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.local import clients_of
+from fpdfp.cohorts.many_points import ZERO, Evaluations, unit_sizes
 from fpdfp.compress.fixed import largest_step
-from fpdfp.engines.evaluations import ZERO, Evaluations, unit_sizes
 from fpdfp.engines.result import FeatureSubset
-from fpdfp.engines.traffic import FACTS
 from fpdfp.errors import ArgumentError
 from fpdfp.penalties import L1, ElasticNet, GroupL12, SparseGroup, Zero
 from fpdfp.precondition.exchange import FeatureBounds, Slopes
 from fpdfp.problem import Model, Problem
 from fpdfp.selection.task import Anchor, Task, Within, arrange
+from fpdfp.traffic import FACTS
 
 if TYPE_CHECKING:
     from fpdfp.selection.batch import Batch

@@ -11,28 +11,24 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.collector import Check, Collector, Decoded, Totals, Transport, check_rows, decode_once
 from fpdfp.cohorts.local import Clients
-from fpdfp.cohorts.question import Question
+from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts
+from fpdfp.cohorts.question import Question, tuple_kind
+from fpdfp.cohorts.requests import Address, Job, Place, Reply, Request
+from fpdfp.cohorts.rounds import Update
+from fpdfp.cohorts.session import Early, Masks, Session, among
 from fpdfp.compress import Compressor
-from fpdfp.engines.collector import Check, Collector, Totals
-from fpdfp.engines.job import Job, Place
-from fpdfp.engines.losses import At, Bounds, Constants, Duals, Facts
-from fpdfp.engines.options import RunOptions
-from fpdfp.engines.replies import Decoded, check_rows, decode_once
-from fpdfp.engines.requests import Address, Reply, Request
-from fpdfp.engines.rounds import Update
-from fpdfp.engines.session import Early, Masks, Session, among
-from fpdfp.engines.traffic import digest
-from fpdfp.engines.transport import Transport
-from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import ArgumentTypeError, MessageError
 from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm
 from fpdfp.precondition import Preconditioner
 from fpdfp.problem import Problem
+from fpdfp.traffic import digest
 
 if TYPE_CHECKING:
-    from fpdfp.engines.remote_losses import RemoteLosses
+    from fpdfp.cohorts.remote_losses import RemoteLosses
+    from fpdfp.engines.options import RunOptions
 
 
 class RemoteClients(Clients):
@@ -67,7 +63,7 @@ class RemoteEngine(Transport):
     norm_bound
         The largest norm that a field of a reply may have; longer ones are shortened to it. By default, ``"auto"``, a
         reply counts as absent if it is a thousand times larger than all that it can be compared with
-        (:mod:`fpdfp.engines.outliers`). None for no bound.
+        (:mod:`fpdfp.cohorts.plausible`). None for no bound.
 
     Attributes
     ----------
@@ -120,7 +116,7 @@ class RemoteEngine(Transport):
 
     def ask_facts(self, features: bytes = b"") -> RemoteLosses:
         """Ask all sites what must be known of their losses, as functions of some features."""
-        from fpdfp.engines.remote_losses import RemoteLosses
+        from fpdfp.cohorts.remote_losses import RemoteLosses
 
         request = Request((Facts(), Bounds()), Address(features=features))
 

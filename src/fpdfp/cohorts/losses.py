@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.question import Points, Question, question, reveals
+from fpdfp.compress import QSGD, Compressor, Full
 from fpdfp.compress.wire import DEFAULT_LIMIT
-from fpdfp.engines.checkpoint import probe
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
-from fpdfp.losses.base import Form
+from fpdfp.losses.base import Form, InformationSums
 from fpdfp.losses.linear import LinearModel, RowDuals
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.base import lower
 from fpdfp.problem import LocalLosses
+from fpdfp.traffic import payload
 
 #: What a site may claim at most: the samples of a client, and any number.
 LARGEST_SIZE, LARGEST_NUMBER = 1 << 40, 1e150
@@ -272,3 +273,204 @@ class Duals(Question):
             matrix = duals.hessian()
             return SumsAtDuals() if matrix is None else SumsAtDuals(hessian=lower(matrix))
         raise MessageError("a question about dual points is one for start, gradient, curvature, gap or hessian")
+
+
+@question("information")
+@dataclasses.dataclass(frozen=True)
+class Informations(Question):
+    """Everyone sends the score, the expected information and some numbers at a point.
+
+    Attributes
+    ----------
+    x
+        The point.
+    robust
+        Whether the squares of the rows' scores are wanted too.
+    """
+
+    x: Array
+    robust: bool = True
+
+    reveals = reveals(points="x", settings="robust", uses="sums_at")
+
+    def __post_init__(self) -> None:
+        if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
+            raise ValueError("x must be finite numbers in float64")
+
+    @property
+    def tells_pairs(self) -> bool:
+        """An expected information is products of pairs of features."""
+        return True
+
+    def answer(self, local: LocalLosses) -> InformationSums:
+        """Return what clients send."""
+        if self.x.shape != local.losses.shape:
+            raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
+        found = local.losses.sums_at(self.x, local.clients, robust=self.robust)
+        if found is None:
+            raise MessageError(f"{local.losses.family} has no likelihood")
+        return found
+
+
+class OverdispersionSums(NamedTuple):
+    """The numbers of each client; see :func:`fpdfp.families.counts.theta_sums`."""
+
+    numbers: Array
+
+
+@question("overdispersion")
+@dataclasses.dataclass(frozen=True)
+class Overdispersions(Question):
+    """Everyone sends sums from which θ is found, at the coefficients of a model of counts.
+
+    Attributes
+    ----------
+    x
+        The coefficients.
+    theta
+        θ, at which the score and the information of θ are wanted.
+    """
+
+    x: Array
+    theta: float
+
+    reveals = reveals(points="x", settings="theta", uses="overdispersion_at")
+
+    def __post_init__(self) -> None:
+        if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
+            raise ValueError("x must be finite numbers in float64")
+        if not 0.0 < self.theta < np.inf:
+            raise ValueError("theta must be positive")
+
+    @property
+    def tells_pairs(self) -> bool:
+        """These sums go along with an expected information, and are refused where that is."""
+        return True
+
+    def answer(self, local: LocalLosses) -> OverdispersionSums:
+        """Return what clients send."""
+        if self.x.shape != local.losses.shape:
+            raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
+        found = local.losses.overdispersion_at(self.x, local.clients, self.theta)
+        if found is None:
+            raise MessageError(f"{local.losses.family} has no counts")
+        return OverdispersionSums(found)
+
+
+class SpreadSums(NamedTuple):
+    """The weight of the rows of each client, and Σ w K(r/h) with the residuals r, the kernel K and the width h."""
+
+    numbers: Array
+
+
+@question("spread")
+@dataclasses.dataclass(frozen=True)
+class Spread(Question):
+    """Everyone sends the mean kernel weight of its residuals at the coefficients of a model of a quantile.
+
+    The width is the model's own: a point at which few rows share the curvature is refused as for gradients.
+
+    Attributes
+    ----------
+    x
+        The coefficients.
+    """
+
+    x: Array
+
+    reveals = reveals(points="x", uses="spread_at")
+
+    def __post_init__(self) -> None:
+        if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
+            raise ValueError("x must be finite numbers in float64")
+
+    def answer(self, local: LocalLosses) -> SpreadSums:
+        """Return what clients send."""
+        if self.x.shape != local.losses.shape:
+            raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
+        found = local.losses.spread_at(self.x, local.clients)
+        if found is None:
+            raise MessageError(f"{local.losses.family} has no quantile")
+        return SpreadSums(found)
+
+
+#: With how many levels second derivatives are sent.
+LEVELS = 2047
+
+
+class LocalModel(NamedTuple):
+    """What a client sends: the slope of its loss, and the lower triangle of its Hessian, in some features."""
+
+    slope: Array
+    triangle: Array
+
+
+@question("local_models")
+@dataclasses.dataclass(frozen=True)
+class LocalModels(Question):
+    """Everyone sends the slope and the curvature of its loss in some features, at a point that is zero in all others.
+
+    Attributes
+    ----------
+    features
+        The features, in ascending order.
+    x
+        The point, in these features.
+    """
+
+    features: IntArray
+    x: Array
+
+    reveals = reveals(points="x", settings="features", uses="restrict hessians gradients")
+
+    def __post_init__(self) -> None:
+        features = self.features
+        if features.ndim != 1 or not len(features) or features[0] < 0 or (np.diff(features) <= 0).any():
+            raise ValueError("features must be numbers of features, in ascending order")
+        if self.x.shape != features.shape or not np.isfinite(self.x).all():
+            raise ValueError(f"x must be {len(features)} finite numbers")
+
+    @property
+    def bits(self) -> int:
+        """The bits of the question."""
+        return payload(self)
+
+    @property
+    def tells_pairs(self) -> bool:
+        """A Hessian is products of pairs of features."""
+        return True
+
+    def points_at(self, shape: Shape) -> Points:
+        """Return the point, with all features."""
+        if len(shape) != 1 or self.features[-1] >= shape[-1]:
+            raise MessageError(f"losses of shape {shape} have no model in the features that are asked for")
+        x = np.zeros(shape)
+        x[self.features] = self.x
+        return Points(x[None], np.array([-1]))
+
+    def count_numbers(self, shape: Shape) -> int:
+        """How many numbers a client works with."""
+        return len(self.features) ** 2
+
+    def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
+        """Return how the fields are sent, and their shapes."""
+        count = len(self.features)
+        return {"slope": (Full(), (count,)), "triangle": (QSGD(LEVELS, norm="max"), (count * (count + 1) // 2,))}
+
+    def answer(self, local: LocalLosses) -> LocalModel:
+        """Return what clients send."""
+        losses = local.losses
+        if not losses.can_restrict or len(losses.shape) != 1 or self.features[-1] >= losses.shape[-1]:
+            raise MessageError(f"losses of shape {losses.shape} have no model in the features that are asked for")
+        few = losses.restrict(self.features)
+        point = self.x.astype(few.dtype)
+        matrices = few.hessians(point, local.clients)
+        if matrices is None:
+            raise MessageError(f"{losses!r} has no Hessians of {len(self.features)} features")
+        slopes = local.weigh(few.gradients(point, local.clients))
+        return LocalModel(slopes.astype(np.float32), lower(local.weigh(matrices)).astype(np.float32))
+
+
+def probe(shape: Shape, dtype: Any) -> Array:
+    """Return a point at which losses that differ have different values."""
+    return np.cos(np.arange(math.prod(shape))).reshape(shape).astype(dtype)

@@ -20,12 +20,11 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._numbers import one_thread
 from fpdfp._typing import IntArray
-from fpdfp.engines.job import Job
-from fpdfp.engines.remote_engine import RemoteEngine
-from fpdfp.engines.remote_losses import RemoteLosses
-from fpdfp.engines.requests import Request
-from fpdfp.engines.site import Site
-from fpdfp.engines.transport import Tree
+from fpdfp.cohorts.collector import Tree
+from fpdfp.cohorts.remote import RemoteEngine
+from fpdfp.cohorts.remote_losses import RemoteLosses
+from fpdfp.cohorts.requests import Job, Request
+from fpdfp.cohorts.site import Site
 from fpdfp.errors import AbsentError, ArgumentError
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
@@ -74,12 +73,12 @@ class Ray(RemoteEngine):
 
     ::
 
-        engine = fpdfp.engines.Ray(load, n_clients=20, actors=4)      # load(clients) returns the losses of some clients
+        engine = fpdfp.cohorts.Ray(load, n_clients=20, actors=4)      # load(clients) returns the losses of some clients
         with engine:
             problem = fpdfp.Problem(engine.losses(), penalty, linop)  # their data stays in the actors
             result = fpdfp.solve(problem, rounds=100, engine=engine)
 
-    or, where the data is in this process already, ``fpdfp.solve(problem, rounds=100, engine=fpdfp.engines.Ray())``,
+    or, where the data is in this process already, ``fpdfp.solve(problem, rounds=100, engine=fpdfp.cohorts.Ray())``,
     which sends each actor its part, once. Same seed, same participants: the same bits as in one process.
 
     An actor that dies is restarted by Ray, loads its data again, and is sent what its clients remembered; the round in
@@ -98,7 +97,7 @@ class Ray(RemoteEngine):
     threads
         How many threads an actor computes with; by default its share of this machine's.
     deadline, min_clients, patience, norm_bound
-        See :class:`fpdfp.engines.remote_engine.RemoteEngine`.
+        See :class:`fpdfp.cohorts.remote.RemoteEngine`.
     address
         Of a running cluster, as ``ray.init`` takes it; by default the one that is there, or a new one on this machine.
 

@@ -1,9 +1,9 @@
 """What a site does: it holds some clients' losses, answers the server's requests, and keeps what clients remember.
 
-The requests (:mod:`fpdfp.engines.requests`) of any engine are the same: Ray hands them to an actor, a federation sends
+The requests (:mod:`fpdfp.cohorts.requests`) of any engine are the same: Ray hands them to an actor, a federation sends
 them over a network. A request that comes twice has the same reply, since all randomness is a function of seed, round
 and client, and a client's memory changes only when the server has confirmed what was sent
-(:mod:`fpdfp.engines.ledger`). What a site lacks to answer (the description of the run, a memory that
+(:mod:`fpdfp.cohorts.site`). What a site lacks to answer (the description of the run, a memory that
 agrees with the server's copy, the model that differences refer to, the point that a question is about, the features
 that are left) it names under ``needs``, and the server sends it.
 """
@@ -21,25 +21,117 @@ import numpy as np
 from fpdfp._array import namespace, to_host
 from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts.question import Columns, Offer, Question
+from fpdfp.cohorts.losses import At, Duals, check_coordinates, check_factor
+from fpdfp.cohorts.question import Columns, Offer, Question, tuple_kind
+from fpdfp.cohorts.requests import Job, Place, Reply, Request
+from fpdfp.cohorts.rounds import Lacking, Message, Stamped, Update, WorkDone
 from fpdfp.compress import Compressor, decode
-from fpdfp.engines.job import Job, Place
-from fpdfp.engines.ledger import ClientLedger, Stamp
-from fpdfp.engines.losses import At, Duals, check_coordinates, check_factor
-from fpdfp.engines.requests import Reply, Request
-from fpdfp.engines.rounds import Lacking, Message, Stamped, Update, WorkDone
-from fpdfp.engines.run import QUANTIZE
-from fpdfp.engines.traffic import FULL, Downlink, digest
-from fpdfp.engines.tuples import tuple_kind
 from fpdfp.errors import MessageError
 from fpdfp.losses.base import Losses
-from fpdfp.methods.base import Certifying
+from fpdfp.methods.base import Algorithm, Certifying, Remembering
 from fpdfp.precondition.base import Announced
 from fpdfp.problem import LocalLosses
-from fpdfp.rng import Draws, Purpose
+from fpdfp.rng import QUANTIZE, Draws, Purpose
+from fpdfp.traffic import FULL, Downlink, digest
 
 if TYPE_CHECKING:
     from fpdfp._kernels.jit import Trial
+
+
+class Stamp(NamedTuple):
+    """What the two sides compare: how many messages have been confirmed, and a digest of the memory after them."""
+
+    version: int
+    digest: bytes
+
+
+def shared_memory(algorithm: Algorithm) -> tuple[str, ...]:
+    """Return the fields of a client's memory that the server can follow."""
+    return algorithm.shared_memory if isinstance(algorithm, Remembering) else ()
+
+
+class ClientLedger:
+    """A client's side: its memory, and what it has sent that is not confirmed yet.
+
+    Parameters
+    ----------
+    algorithm
+        As for the server.
+    """
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+        self.memory: Any = algorithm.init_memory(1) if isinstance(algorithm, Remembering) else ()
+        self.version = 0
+        self._pending: tuple[Any, Any, int] | None = None
+        self._before: tuple[Any, int] | None = None
+
+    def stamp(self) -> Stamp:
+        """Return the client's own stamp."""
+        return Stamp(self.version, digest(getattr(self.memory, name)[0] for name in shared_memory(self.algorithm)))
+
+    def hold(self, memory: Any, decoded: Any, k: int) -> None:
+        """Hold what was sent in round k until the server confirms it.
+
+        ``memory`` is that of the update, ``decoded`` the reply as the server decodes it.
+        """
+        self._pending = (memory, decoded, k)
+
+    def confirm(self) -> None:
+        """The server has what was sent: remember it."""
+        if self._pending is None:
+            raise RuntimeError("nothing was sent that could be confirmed")
+        self._before = self.memory, self.version
+        if isinstance(self.algorithm, Remembering):
+            self.memory = self.algorithm.confirm(*self._pending)
+        self.version += 1
+        self._pending = None
+
+    def agrees(self, server: Stamp, *, forget: bool = True) -> bool:
+        """Compare with the server's stamp, and make up for a lost confirmation; False if a copy is needed.
+
+        A server that was restarted may be one version behind: what the client remembered then is kept for that. With
+        ``forget`` what was sent and is not confirmed is forgotten.
+        """
+        if self._pending is not None and server.version == self.version + 1:
+            kept = self.memory, self.version, self._pending, self._before
+            self.confirm()
+            if self.stamp() == server:
+                return True
+            self.memory, self.version, self._pending, self._before = kept
+        if forget:
+            self._pending = None
+        if self._before is not None and server.version == self._before[1]:
+            after = self.memory, self.version
+            self.memory, self.version = self._before
+            if self.stamp() == server:
+                self._before = self._pending = None
+                return True
+            self.memory, self.version = after
+        return self.stamp() == server
+
+    def adopt(self, copy: dict[str, Array], server: Stamp) -> None:
+        """Take the server's copy for what this client remembers of its messages."""
+        known = self.memory._asdict() if self.memory else {}
+        rows = {name: array[None].copy() for name, array in copy.items()}
+        for name, array in rows.items():
+            if name not in known or (array.shape, array.dtype) != (known[name].shape, known[name].dtype):
+                raise MessageError(
+                    f"copy must hold arrays of {sorted(known)} as a client has them, got another {name!a}"
+                )
+        if digest(copy.get(name, ()) for name in shared_memory(self.algorithm)) != server.digest:
+            raise MessageError("copy must be that of the server's stamp: it was damaged on its way")
+        if rows:
+            self.memory = self._place(rows)
+        self.version, self._pending, self._before = server.version, None, None
+
+    def _place(self, arrays: Mapping[str, Array]) -> Any:
+        """Return a memory with some arrays, each where this method has it: here, or on a GPU."""
+        if not arrays:
+            return self.memory
+        placed = {name: namespace(getattr(self.memory, name)).asarray(array) for name, array in arrays.items()}
+        return self.memory._replace(**placed)
+
 
 #: How many local steps a site takes for a client in a round, those of inner solves included. More are refused, so that
 #: a forged number cannot keep a site busy for long.

@@ -20,13 +20,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from fpdfp import _files as files
+from fpdfp._array import to_host
 from fpdfp._typing import Array
-from fpdfp.cohorts.question import Question
-from fpdfp.engines import files, spec
-from fpdfp.engines.checkpoint import compare, digest, fingerprint, probe
-from fpdfp.engines.parcel import pack
-from fpdfp.engines.requests import write
-from fpdfp.engines.tuples import tuple_kind
+from fpdfp.cohorts import spec
+from fpdfp.cohorts.losses import probe
+from fpdfp.cohorts.question import Question, tuple_kind
+from fpdfp.cohorts.requests import write
+from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import ArgumentError, CheckpointError
 from fpdfp.losses.linear import LinearModel
 from fpdfp.problem import Problem
@@ -154,3 +155,50 @@ def plan_name() -> str:
     """Return the name of a path or a cross-validation: that of its record, or a new one."""
     record = _current.get()
     return secrets.token_hex(8) if record is None else record.plan
+
+
+def compare(found: Mapping[str, str], wanted: Mapping[str, str], path: Path) -> None:
+    """Refuse a checkpoint of a different run, and say what differs."""
+    different = [
+        f"{name} was {found.get(name, 'not recorded')} and is now {value}"
+        for name, value in wanted.items()
+        if found.get(name) != value
+    ]
+    if different:
+        raise CheckpointError(f"the checkpoint {path} is of a different run: " + "; ".join(different))
+
+
+def fingerprint(problem: Problem) -> str:
+    """Return a short digest that tells problems apart: every client's size, weight and loss at a probe, g and B.
+
+    Losses enter with ten digits, since their last bits may differ between machines and numbers of threads.
+    """
+    point = problem.model.xp.asarray(probe(problem.model.shape, problem.model.dtype))
+    image = problem.linop.apply(point)
+    losses = problem.losses.values(point, np.arange(problem.n_clients))
+    kinds = [problem.losses.family, *(type(one).__qualname__ for one in (problem.penalty, problem.linop))]
+    summary = hashlib.sha256(repr(kinds).encode())
+    for array in (
+        problem.losses.sizes,
+        problem.weights,
+        _ten_digits(losses),
+        _ten_digits(image),
+        _ten_digits(problem.penalty.prox(image, 1.0)),
+        *problem.losses.constants(),
+    ):
+        summary.update(np.ascontiguousarray(array).tobytes())
+    return summary.hexdigest()[:16]
+
+
+def _ten_digits(values: Array) -> Array:
+    """Round each number to ten significant digits."""
+    flat = np.asarray(to_host(values), dtype=np.float64).ravel()
+    with np.errstate(divide="ignore"):
+        exponent = np.where((flat == 0) | ~np.isfinite(flat), 0.0, np.floor(np.log10(np.abs(flat))))
+    rounded: Array = np.round(flat / 10.0**exponent, 9) * 10.0**exponent
+    return rounded + 0.0  # no negative zeros
+
+
+def digest(array: Array) -> str:
+    """Return a short digest of an array's bits."""
+    return hashlib.sha256(np.ascontiguousarray(to_host(array)).tobytes()).hexdigest()[:16]

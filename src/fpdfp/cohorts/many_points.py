@@ -1,22 +1,29 @@
-"""What clients send for many problems at once: losses and gradients at many points, and Hessians at some of them."""
+"""What clients send for many problems at once: losses, gradients, sums at dual points, and scores, at many points."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts.question import Points, Question, question, reveals
+from fpdfp.cohorts.question import Points, Question, question, reveals, rows_of
 from fpdfp.compress.fixed import EXACT, count_bytes, largest_step, read_fixed, scale_rows, write_fixed
 from fpdfp.errors import MessageError
 from fpdfp.folds import Folds
 from fpdfp.losses.base import Losses
-from fpdfp.losses.linear import LinearModel, ManySums
+from fpdfp.losses.classes import ClassModel, Softmax
+from fpdfp.losses.cox import Cox
+from fpdfp.losses.glm import GLM, SingleForm
+from fpdfp.losses.linear import LinearModel, ManySums, PointDuals
 from fpdfp.precondition.base import full, lower
 from fpdfp.problem import LocalLosses
+from fpdfp.scores import by_name
+from fpdfp.scores.auc import AUC
+from fpdfp.scores.base import Score, outcome_of
+from fpdfp.survival.response import Times
 
 #: What is sent in place of a loss that is not finite, and what is surely one of those in a mean.
 OUTSIDE, BEYOND = 1e30, 1e20
@@ -397,3 +404,330 @@ def _flat(arrays: Array) -> Array:
     """Return one row for each client."""
     flat: Array = arrays.reshape(len(arrays), int(np.prod(arrays.shape[1:])))
     return flat
+
+
+#: What is sent in place of a gap that is not finite, and what is surely one of those in a mean.
+INFINITE, BEYOND = 1e30, 1e20
+#: The bits of entries of directions, and the most directions that all points share.
+MOVE_BITS, MOST_DIRECTIONS = 12, 64
+
+
+class SentDuals(NamedTuple):
+    """What each client sends.
+
+    Attributes
+    ----------
+    numbers
+        Of each point, one after the other; which ones depends on what is wanted.
+    slopes, scales
+        The gradients in fixed point, as in :class:`fpdfp.cohorts.many_points.Evaluated`; empty where none are wanted.
+    columns
+        Σ c a² of each feature, over all rows, rounded up; along with gradients.
+    """
+
+    numbers: Array
+    slopes: Array
+    scales: Array
+    columns: Array
+
+
+class Means(NamedTuple):
+    """The means over clients: numbers of each point, gradients, by how much these may be wrong, and columns."""
+
+    numbers: Array
+    slopes: Array
+    errors: Array
+    columns: Array
+
+
+@question("dual_sums")
+@dataclasses.dataclass(frozen=True)
+class DualSums(Evaluations):
+    """Everyone adds up what bounds of gaps need at dual points near many points.
+
+    The dual point of a row is θ = s (φ'(z) − φ''(z) Ad), see :class:`fpdfp.losses.base.DualPoints`, with a direction
+    d and a scale s of each point, and with the rows of a fold left out.
+
+    Attributes
+    ----------
+    wants
+        ``"curvature"``: products of the shared directions with the gradient Aᵀcθ, s = 1, and with the Hessian.
+        ``"gradient"``: the gradient rounded, its products with the shared directions exactly, and what rounding can do.
+        ``"gap"``: Σ c (φ + φ* − zθ).
+    moves, move_scales
+        The directions d in the places of points, in fixed point, and their steps; 0 elsewhere.
+    shared, steps
+        Directions that all points share, one a row; how far to go along each of them from each point, in addition.
+    shrinks
+        The scale s of each point, where gaps are wanted.
+    """
+
+    wants: Literal["curvature", "gradient", "gap"] = "gap"
+    moves: Array = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
+    move_scales: Array = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    shared: Array = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
+    steps: Array = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
+    shrinks: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
+
+    reveals = reveals(
+        points="places numbers scales units bits",
+        settings="slope_bits held curved folds asked rest_bits wants moves move_scales shared steps shrinks",
+        uses="duals_at_many targets_of folds",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        count, there = len(self.held), int(np.unpackbits(self.places).sum())
+        if self.wants not in ("curvature", "gradient", "gap") or self.curved.size:
+            raise MessageError("wants must be curvature, gradient or gap, and no Hessian")
+        kinds = {"moves": "|u1", "move_scales": "<f4", "shared": "<f8", "steps": "<f8", "shrinks": "<f8"}
+        for name, kind in kinds.items():
+            if getattr(self, name).dtype.str != kind or not np.isfinite(getattr(self, name)).all():
+                raise MessageError(f"{name} must be finite and of dtype {kind}")
+        if self.moves.shape != (count_bytes(MOVE_BITS, there),) or self.move_scales.shape != (count,):
+            raise MessageError("moves and move_scales must be those of the points")
+        if self.shared.ndim != 2 or len(self.shared) > MOST_DIRECTIONS or (self.move_scales < 0).any():
+            raise MessageError(f"shared must be at most {MOST_DIRECTIONS} directions, one a row")
+        if self.steps.shape != (count, len(self.shared)):
+            raise MessageError("steps must be a number for each point and each of the shared directions")
+        if (
+            self.shrinks.shape != (count if self.wants == "gap" else 0,)
+            or ((self.shrinks < 0) | (self.shrinks > 1)).any()
+        ):
+            raise MessageError("shrinks must be numbers from 0 to 1 for each point, where gaps are wanted")
+
+    @classmethod
+    def along(cls, about: Evaluations, directions: Array, **more: object) -> Self:
+        """Return the question about the points of another, and directions that are 0 but in their places."""
+        there = about.mask(directions.shape[1])
+        scaled = directions * about.unit_sizes(directions.shape[1])
+        scales = scale_rows(scaled, MOVE_BITS)
+        moves = write_fixed(scaled[there], np.broadcast_to(scales[:, None], there.shape)[there], MOVE_BITS)
+        return cls(**vars(about), moves=moves, move_scales=scales, **more)  # type: ignore[arg-type]
+
+    def directions(self, d: int) -> Array:
+        """Return the direction of each point, of d entries."""
+        there = self.mask(d)
+        found = np.zeros(there.shape)
+        steps = np.broadcast_to(self.move_scales[:, None], there.shape)[there]
+        found[there] = read_fixed(self.moves, steps, MOVE_BITS, len(steps))
+        found /= self.unit_sizes(d)
+        if len(self.shared):
+            if self.shared.shape[1] != d:
+                raise MessageError(f"shared directions must have {d} entries")
+            found += self.steps @ self.shared
+        return found
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers are sent of each point."""
+        k = len(self.shared)
+        return {"curvature": k + k * k, "gradient": 2 + k, "gap": 1}[self.wants]
+
+    @property
+    def tells_pairs(self) -> bool:
+        """Gradients at dual points are products of Hessians with directions."""
+        return True
+
+    def answer(self, local: LocalLosses) -> SentDuals:  # type: ignore[override]
+        """Return what clients send."""
+        losses, clients = local.losses, local.clients
+        if not isinstance(losses, LinearModel) or len(losses.shape) != 1 or not losses.has_duals:
+            raise MessageError("losses must be those of a linear model whose conjugates are known")
+        (d,), count, sloped = losses.shape, len(clients), self.wants == "gradient"
+        points, directions, drawn = self.points(d), self.directions(d), self.draw_folds(losses)
+        ways = np.maximum(self.held, 0) // (1 if self.folds is None else self.folds.count)
+        numbers = np.empty((count, len(points), self.n_numbers))
+        slopes = np.zeros((count, len(points), d if sloped else 0))
+        columns = np.zeros((count, d if sloped else 0))
+        for way in np.unique(ways):
+            some = np.flatnonzero(ways == way)
+            duals = losses.duals_at_many(points[some], self.held[some], drawn[way], clients)
+            for i, client in enumerate(map(int, clients)):
+                with np.errstate(all="ignore"):
+                    for place, p in enumerate(some):
+                        at = duals.of(client, place, directions[p])
+                        numbers[i, p] = self._sum(at, int(p))
+                        if sloped:
+                            slopes[i, p] = at.gradient()
+                if sloped:
+                    columns[i] = duals.columns_of(client)
+        flat = local.weigh(np.where(np.isfinite(numbers), numbers, INFINITE)).reshape(count, -1)
+        if not sloped:
+            empty = np.zeros((count, 0), dtype=np.float32)
+            return SentDuals(flat, empty.astype(np.uint8), empty, empty)
+        above = np.nextafter(local.weigh(columns).astype(np.float32), np.float32(np.inf))
+        return SentDuals(flat, *self.write_slopes(local.weigh(np.nan_to_num(slopes))), above)
+
+    def _sum(self, at: PointDuals, p: int) -> Array:
+        """Return the numbers of a point."""
+        if self.wants == "gap":
+            return np.array([at.gap(float(self.shrinks[p]))])
+        products = [self.shared @ at.gradient()] if len(self.shared) else []
+        if self.wants == "curvature":
+            return np.concatenate([*products, *(self.shared @ at.curvature(one) for one in self.shared)])
+        return np.concatenate([[at.size(), at.rounding()], *products])
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Means:
+        """Return means over clients."""
+        d, count, sloped = len(self.units), len(self.held), self.wants == "gradient"
+        wanted = {"slopes": sum(self._lengths(d)), "scales": count, "columns": d}
+        check_sent(sent, {"numbers": count * self.n_numbers, **(wanted if sloped else dict.fromkeys(wanted, 0))})
+        if not all(np.isfinite(one).all() for one in (sent.numbers, sent.scales, sent.columns)):
+            raise MessageError("numbers must be finite")
+        numbers = sent.numbers.reshape(len(sent.numbers), count, self.n_numbers)
+        factors = np.ones((len(numbers), count, 1)) if times is None else times[..., None]
+        means, nothing = (factors * numbers).mean(axis=0), np.zeros((count, 0))
+        if not sloped:
+            return Means(means, nothing, nothing, np.zeros(0))
+        slopes, errors = self.read_slopes(sent.slopes, sent.scales, d), self.bound_errors(sent.scales, d)
+        most = 1.0 if times is None else float(times.max())
+        columns = most * sent.columns.mean(axis=0, dtype=np.float64)
+        return Means(means, (factors * slopes).mean(axis=0), (factors * errors).mean(axis=0), columns)
+
+
+#: Cells of the linear predictor for areas under ROC curves, in standard deviations from its mean.
+EDGES = np.linspace(-5.0, 5.0, 1001)
+#: The score that tells where the linear predictor is: the weight of rows, and the sums of it and of its square.
+MOMENTS = "moments"
+#: From here on sums of a mean are those of its standard error, which a cross-validation does not use.
+FOR_ERRORS = 4
+
+
+class Scored(NamedTuple):
+    """What each client sends: for each point the sums of the score; counts of cells in single precision."""
+
+    sums: Array
+
+
+@question("held_scores")
+@dataclasses.dataclass(frozen=True)
+class HeldScores(Question):
+    """Everyone scores its rows that are left out at each of many points.
+
+    Attributes
+    ----------
+    about
+        The points, and which rows are left out; all rows where none are.
+    score
+        The name of the score, or ``"moments"`` of the linear predictor.
+    centres, scales
+        Of each point: what is subtracted from the linear predictor before it is put in cells, and what it is divided
+        by (for classes, whose cells are of log-odds, not used); none for other scores.
+    """
+
+    about: Evaluations
+    score: str
+    centres: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
+    scales: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
+
+    in_parts = False
+    reveals = reveals(points="about", settings="score centres scales", uses="rows")
+
+    def __post_init__(self) -> None:
+        cells = self.score == AUC.name
+        for one in (self.centres, self.scales):
+            if one.shape != ((len(self.about.held),) if cells else (0,)) or one.dtype != np.float64:
+                raise MessageError("centres and scales must be numbers for each point in float64, for areas alone")
+        if not np.isfinite(self.centres).all() or not (np.isfinite(self.scales) & (self.scales > 0)).all():
+            raise MessageError("centres must be finite, and scales positive")
+
+    def points_at(self, shape: Shape) -> Points:
+        """Return the points, with the folds that are left out."""
+        return self.about.points_at(shape)
+
+    def answer(self, local: LocalLosses) -> Scored:
+        """Return what clients send."""
+        losses = rows_of(local.losses)
+        if not isinstance(losses, LinearModel):
+            raise MessageError("losses must be those of a linear model")
+        all_sums = losses.admit_score(self.score, self.about)
+        points, drawn = self.about.points(math.prod(losses.shape)), self.about.draw_folds(losses)
+        score = None if self.score == MOMENTS else make_score(self.score, family_of(losses))
+        ends = np.concatenate([[0], np.cumsum(losses.sizes)])
+        rows = []
+        for client in local.clients:
+            own, found = slice(int(ends[client]), int(ends[client + 1])), []
+            for place, (x, fold) in enumerate(zip(points, self.about.held, strict=True)):
+                count = 1 if self.about.folds is None else self.about.folds.count
+                labels = drawn[max(int(fold), 0) // count][own]
+                left_out = np.ones(len(labels), dtype=bool) if fold < 0 else labels == fold
+                found.append(self._score(score, losses, x.reshape(losses.shape), own, left_out, place))
+            rows.append(np.array(found))
+        sums = np.array(rows, dtype=np.float32 if isinstance(score, AUC) else np.float64)
+        if not all_sums:
+            sums[..., FOR_ERRORS:] = 0.0
+        return Scored(sums)
+
+    def _score(
+        self, score: Score | None, losses: LinearModel, x: Array, own: slice, left_out: Array, place: int
+    ) -> Array:
+        """Return the sums over some rows of a client."""
+        if isinstance(losses, Cox):
+            assert score is not None
+            return _score_times(score, losses, x, np.flatnonzero(left_out) + own.start)
+        if isinstance(losses, Softmax | ClassModel):
+            if score is None:
+                raise MessageError("moments are those of one linear predictor")
+            forms, classes = losses.class_forms(x, own)[left_out], losses._rows.y[own][left_out]
+            return score.sums(forms, classes, losses.masses[own][left_out], "multinomial")
+        assert isinstance(losses, SingleForm | GLM)
+        glm = losses._as_glm if isinstance(losses, SingleForm) else losses
+        z, y, weights = glm.forms(x, own), glm._rows.y[own].astype(np.float64), glm.weights_of_rows[own]
+        z, y, weights = z[left_out], y[left_out], weights[left_out]
+        if score is None:
+            return np.array([weights.sum(), weights @ z, weights @ z**2])
+        if len(self.centres):
+            z = (z - self.centres[place]) / self.scales[place]
+        return score.sums(z, y, weights, glm.distribution)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Scored:
+        """Return the sums over clients, a row for each point; with ``times`` of those that do not count there."""
+        sums = np.asarray(sent.sums, dtype=np.float64)
+        if sums.ndim != 3 or sums.shape[1] != len(self.about.held) or not np.isfinite(sums).all():
+            raise MessageError("sums must be finite numbers for each point")
+        if times is not None:
+            sums = np.where((times == 0)[..., None], sums, 0.0)
+        return Scored(np.asarray(sums.sum(axis=0)))
+
+
+def make_score(name: str, family: Any) -> Score:
+    """Return a score with cells that are few enough to be sent for many points; those of classes are of log-odds."""
+    found = by_name(name, family)
+    return AUC(EDGES) if isinstance(found, AUC) and outcome_of(family) != "classes" else found
+
+
+def family_of(losses: LinearModel) -> Any:
+    """Return the family of outcomes, as scores name it."""
+    if isinstance(losses, Cox):
+        return "cox"
+    if isinstance(losses, SingleForm):
+        return losses.outcome_family
+    if isinstance(losses, GLM):
+        return losses.distribution
+    if isinstance(losses, Softmax | ClassModel):
+        return "multinomial"
+    raise MessageError(f"losses of the family {losses.family} have no scores but the deviance")
+
+
+def _score_times(score: Score, losses: Cox, x: Array, some: Array) -> Array:
+    """Return the sums over some rows with times.
+
+    Times are those numbers that events have: a censored row leaves between two of them.
+    """
+    table = losses._risk.table
+    event = table.event[some] >= 0
+    time = np.where(event, table.event[some], table.last[some] - 0.5)
+    risk = np.asarray(losses._rows.X[some] @ x).ravel() + table.offset[some]
+    strata = np.searchsorted(table.rows, some, side="right")
+    times = Times.of(time + 1.0, event, table.first[some] + 0.25)
+    return score.sums(risk, (times, strata), table.weights[some], "cox")
+
+
+def locate(moments: Array) -> tuple[Array, Array]:
+    """Return the mean and the standard deviation of the linear predictor, 0 where it is constant, from its sums."""
+    weight = np.maximum(moments[:, 0], 1e-300)
+    mean = moments[:, 1] / weight
+    square = moments[:, 2] / weight
+    deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
+    return mean, np.where(deviation > 1e-6 * np.sqrt(square), deviation, 0.0)

@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.losses import Duals
 from fpdfp.cohorts.question import Question
-from fpdfp.engines.job import Job
-from fpdfp.engines.ledger import shared_memory
-from fpdfp.engines.losses import Duals
-from fpdfp.engines.requests import Reply, Request
-from fpdfp.engines.rounds import Message, Stamped, Update
-from fpdfp.engines.traffic import FULL, digest
+from fpdfp.cohorts.requests import Job, Reply, Request
+from fpdfp.cohorts.rounds import Message, Stamped, Update
+from fpdfp.cohorts.site import shared_memory
 from fpdfp.precondition.base import Announced
 from fpdfp.rng import Draws
+from fpdfp.traffic import FULL, digest
 
 #: How many of the server's differences are kept for sites that missed some.
 LOG = 64
