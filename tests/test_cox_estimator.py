@@ -191,7 +191,7 @@ def test_scores_and_concordance(fitted: FederatedCoxRegression) -> None:
 
 
 def test_a_summary_says_it_all(fitted: FederatedCoxRegression) -> None:
-    text = str(fitted.summary(exponentiate=True))
+    text = str(fitted.summary())
     for said in ("Cox, link log", "events", "concordance 0.", "likelihood ratio", "score", "exp(coefficient)"):
         assert said in text
     assert "degrees of freedom\nnull" not in text

@@ -81,6 +81,11 @@ for name, text, cluster, rows in (
 for text in ("Days ~ Age * Lrn", "Days ~ Eth + Sex * Age * Lrn", "Days ~ Sex + Lrn * Age"):
     CASES[f"aliased {text}"] = ("quine", {"formula": text}, f"rows(glm({text}, poisson, quine, control = tight))")
 
+ODDS = (
+    "(function() {{ fit <- {}; list(smoke = unname(exp(c(coef(fit)['smoke'], confint.default(fit)['smoke', ])))) }})()"
+)
+CASES["odds"] = ("birthwt", {}, ODDS.format("glm(low ~ smoke + age + relevel(factor(race), 'black'), binomial, named)"))
+
 
 def list_cases() -> tuple[dict[str, str], dict[str, Any]]:
     """Return the expression of each case, and what is known of it."""

@@ -14,7 +14,7 @@ import numpy as np
 from fpdfp._numbers import format_bits
 from fpdfp._sections import Section, plain
 from fpdfp.errors import ArgumentError
-from fpdfp.inference.table import Table, format_number, html_table
+from fpdfp.inference.table import Table, format_number, html_table, latex_table
 
 #: So many coefficients are in a report, the most remarkable ones.
 MOST = 400
@@ -65,6 +65,8 @@ class Summary(Section):
         Further lines, by name: numbers and texts.
     notes
         Sentences that a reader of the coefficients should know.
+    events
+        How many of the rows used have an event, or the modelled level; None where that is not known.
     """
 
     section = "summary"
@@ -96,6 +98,7 @@ class Summary(Section):
     exchanges: dict[str, int] = dataclasses.field(default_factory=dict)
     more: dict[str, Any] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    events: int | None = None
 
     @property
     def parameters(self) -> int:
@@ -146,7 +149,8 @@ class Summary(Section):
         if self.exchanges:
             ended += " and " + ", ".join(f"{count} for {purpose}" for purpose, count in self.exchanges.items())
         facts += [("penalty", self.penalty), ("", ended), ("sent", sent)]
-        facts.append(("rows", f"{sum(self.rows):,} used, {sum(self.left_out):,} left out"))
+        events = "" if self.events is None else f", {self.events:,} with the event"
+        facts.append(("rows", f"{sum(self.rows):,} used, {sum(self.left_out):,} left out{events}"))
         facts.append(("deviance", f"{self.deviance:.7g}{_on(self.df_residual)}"))
         if self.null_deviance is not None:
             facts.append(("null deviance", f"{self.null_deviance:.7g}{_on(self.df_null)}"))
@@ -237,6 +241,23 @@ class Summary(Section):
         """Write :meth:`frame` as CSV with all digits to a file, or return the text if there is no path."""
         text = str(self.frame().to_csv(lineterminator="\n"))
         return _write(path, text)
+
+    def to_html(self, path: Any = None) -> str | None:
+        """Write the summary as HTML to a file, as a notebook shows it, or return the text if there is no path."""
+        return _write(path, self._repr_html_())
+
+    def to_latex(self, path: Any = None) -> str | None:
+        """Write the coefficients as a table in LaTeX (package booktabs), or return the text if there is no path."""
+        if self.table is not None:
+            headings, rows = self.table.cells()
+            cells = [[name, *row] for name, row in zip(self.table.names, rows, strict=True)]
+        else:
+            frame = self.frame()
+            headings = [str(one) for one in frame.columns]
+            cells = [
+                [str(name), *map(format_number, row)] for name, row in zip(frame.index, frame.to_numpy(), strict=True)
+            ]
+        return _write(path, latex_table(["", *headings], cells, self._notes()))
 
     def to_json(self, path: Any = None) -> str | None:
         """Write everything as JSON with all digits to a file, or return the text if there is no path.

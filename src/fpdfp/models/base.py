@@ -116,12 +116,12 @@ class FederatedLinearModel(
 
     def __init__(
         self,
-        penalty: Name | ModelPenalty = "l1",
+        penalty: Name | ModelPenalty | None = None,
         *,
         bounds: Any = None,
         start: Any = None,
         fit_intercept: bool = True,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,
@@ -173,9 +173,9 @@ class FederatedLinearModel(
         return super().__sklearn_clone__()
 
     def _check_parameters(self) -> None:
-        self.penalty_ = self._check_penalty(as_model_penalty(self.penalty))
-        for name in ("fit_intercept", "standardize"):
-            _checks.flag(name, getattr(self, name))
+        self.penalty_ = self._check_penalty(as_model_penalty("l1" if self.penalty is None else self.penalty))
+        _checks.flag("fit_intercept", self.fit_intercept)
+        self._standardized = self.standardize is not None and _checks.flag("standardize", self.standardize)
         if self.inference != "auto":
             _checks.flag("inference", self.inference)
         if self.run is not None and not isinstance(self.run, RunOptions):
@@ -217,7 +217,7 @@ class FederatedLinearModel(
         )  # fmt: skip
         double = np.dtype(np.float64)
         up = sum(plain_bits((part.numbers,), double) for part in moments)
-        down = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
+        down = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self._standardized else 0
         self._note_run(None)
         self._keep(problem, columns, structure.ridge, up, down)
         self.rows_ = {str(site): int(count) for site, count in zip(self.sites_, np.bincount(owner), strict=True)}
@@ -314,11 +314,11 @@ class FederatedLinearModel(
     def _wanted_moments(self, features: int) -> bool | None:
         """Return whether the diagonal of moments is enough; None if none are needed."""
         learns = isinstance(self.penalty_, Graph) and self.penalty_.graph is None and features > 1
-        return not learns if learns or self.standardize else None
+        return not learns if learns or self._standardized else None
 
     def _scaling(self, features: int, moments: list[Moments]) -> tuple[Array, Array]:
         """Return what features are centred and scaled by; a scale of 0 for those that are constant up to rounding."""
-        if not self.standardize or not moments:
+        if not self._standardized or not moments:
             return np.zeros(features), np.ones(features)
         total = Moments.total(moments)
         deviation = np.sqrt(total.variance)
@@ -328,7 +328,7 @@ class FederatedLinearModel(
         """Standardise the features where asked, by the moments of all sites, and append the intercept's column."""
         centre, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
         sparse = hasattr(X, "tocsr")
-        if self.standardize:
+        if self._standardized:
             mean, deviation = self._scaling(X.shape[1], moments)
             varies = deviation > 0
             scale = np.where(varies, deviation, 1.0)
@@ -394,7 +394,7 @@ class FederatedLinearModel(
         gap = result.certificate.relative_gap
         reached = "no duality gap is available" if gap is None else f"the relative duality gap is {gap:.2g}"
         advice = ["allow more rounds or a larger tol"] if result.status == "finished" else []
-        advice += [] if self.standardize else ["scale the features (standardize=True)"]
+        advice += [] if self._standardized else ["scale the features (standardize=True)"]
         hint = f"; {', or '.join(advice)}" if advice else ""
         return (
             f"{type(self).__name__} may not have reached tol={tol:g} after {result.rounds} rounds "

@@ -22,6 +22,7 @@ from fpdfp.federation.table import SiteTable
 from fpdfp.formula.tree import Level
 from fpdfp.losses import Losses
 from fpdfp.models.formulas import Asking, Plan, plan
+from fpdfp.models.penalty import NoPenalty
 from fpdfp.models.stepping import Scaled
 from fpdfp.survival.periods import name_periods
 
@@ -48,6 +49,10 @@ class ByFormula:
             source = LocalCohort(source, groups)
         elif groups is not None:
             raise ArgumentError("groups", "must be None for a federation, whose sites are known")
+        if self.penalty is None:
+            self.penalty_ = NoPenalty()
+        if self.standardize is None:
+            self._standardized = self.penalty_.penalises
         excluded: dict[str, str] = {}
         while True:
             try:
@@ -108,7 +113,7 @@ class ByFormula:
         used = Scaled(centre, np.where(scale > 0, scale, 1.0))
         problem = self._minimise(build, structure, columns, used, self._choose_method)
         self._note_run(problem, formula=str(formula), missing=missing, levels=levels, weights=weights)
-        told = len(asking.names) if moments and self.standardize else 0
+        told = len(asking.names) if moments and self._standardized else 0
         down = asking.down + told * plain_bits((2 * d,), np.dtype(np.float64))
         self._keep(problem, columns, structure.ridge, asking.up, down)
         self.rows_ = dict(zip(asking.names, found.used, strict=True))

@@ -46,7 +46,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         A penalty with its weight: :class:`fpdfp.L1`, :class:`fpdfp.ElasticNet`, :class:`fpdfp.Group`,
         :class:`fpdfp.SparseGroup`, :class:`fpdfp.MCP`, :class:`fpdfp.SCAD`, :class:`fpdfp.Fused`, :class:`fpdfp.Graph`
         or :class:`fpdfp.Ridge`. Or the name of one with its defaults: ``"l1"``, ``"elasticnet"``, ``"group"``,
-        ``"sparse group"``, ``"mcp"``, ``"scad"``, ``"fused"``, ``"graph"``, ``"ridge"``; or ``"none"``.
+        ``"sparse group"``, ``"mcp"``, ``"scad"``, ``"fused"``, ``"graph"``, ``"ridge"``; or ``"none"``. None means
+        ``"none"`` for a formula, so that the summary has standard errors, and ``"l1"`` for a matrix.
     bounds
         The least and the largest value of coefficients (not of the intercept), for features as they are given: a pair
         of numbers or arrays, None or infinite for no limit, or a dictionary of such pairs by feature or term. There are
@@ -61,7 +62,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
         Whether there is an intercept.
     standardize
         Whether features are scaled to unit variance (and, if dense, centred) by the moments of all sites together;
-        coefficients are for the original features. In a pipeline, ``StandardScaler`` would need all rows in one place.
+        coefficients are for the original features. None means that they are if a formula is fitted with a penalty,
+        which then does not depend on units. The moments are those of all rows, in cross-validation too. In a pipeline,
+        ``StandardScaler`` would need all rows in one place.
     method
         As in :func:`fpdfp.solve`; None chooses one.
     inference
@@ -119,13 +122,13 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedLinearModel):
 
     def __init__(
         self,
-        penalty: Name | ModelPenalty = "l1",
+        penalty: Name | ModelPenalty | None = None,
         *,
         class_weight: Any = None,
         bounds: Any = None,
         start: Any = None,
         fit_intercept: bool = True,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,

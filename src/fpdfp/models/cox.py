@@ -146,7 +146,7 @@ class FederatedCoxRegression(FederatedLinearModel):
         baseline: Any = True,
         bounds: Any = None,
         start: Any = None,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,
@@ -318,10 +318,11 @@ class FederatedCoxRegression(FederatedLinearModel):
     def _outcome_kind(self) -> tuple[str, Any]:
         return "survival", ()
 
+    def _events(self) -> int | None:
+        return None if self.events_ is None else sum(self.events_.values())
+
     def _more(self) -> dict[str, Any]:
         lines: dict[str, Any] = {}
-        if self.events_ is not None:
-            lines["events"] = f"{sum(self.events_.values()):,}"
         if self.concordance_ is not None:
             lines[""] = str(self.concordance_)
         if self.null_deviance_ is not None and not self._penalised:

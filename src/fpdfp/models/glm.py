@@ -117,7 +117,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         start: Any = None,
         site_effects: Literal["none", "fixed", "random"] = "none",
         fit_intercept: bool = True,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,7 +40,7 @@ from fpdfp.losses.base import InformationSums
 from fpdfp.models.penalty import Columns, ModelPenalty
 from fpdfp.models.random_effects import integrate
 from fpdfp.models.separating import FAMILIES, check_separation
-from fpdfp.models.wording import name_outcome, name_references
+from fpdfp.models.wording import name_outcome, name_ratio, name_references
 from fpdfp.penalties.base import Zero
 from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
@@ -250,12 +251,23 @@ class Inferring:
         order = self._order(names)
         return [names[j] for j in order], values[order], [site.take(order) for site in sites]
 
-    def summary(self: Any, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Summary:
+    def summary(self: Any, *, errors: Kind = "model", level: float = 0.95, ratios: bool | None = None) -> Summary:
         """Return coefficients by name, with standard errors, tests and intervals; ``print`` shows it.
 
-        With a penalty there are no standard errors, and a sentence says why. The arguments are those of :meth:`table`.
+        With a penalty there are no standard errors, and a sentence says why.
+
+        Parameters
+        ----------
+        errors, level
+            As of :meth:`table`.
+        ratios
+            Whether odds, rate or hazard ratios with their limits are beside the coefficients; None for where the link
+            makes them meaningful.
         """
         check_is_fitted(self)
+        ratio = self._ratio_name() if ratios is not False else None
+        if ratios and ratio is None:
+            raise ArgumentError("ratios", "must not be True: exp of a coefficient of this model is no ratio")
         family, sites = self._family(), self.information_
         more: dict[str, Any] = {}
         if sites is not None and family is not None:
@@ -277,7 +289,9 @@ class Inferring:
             if self._refusal is not None:
                 more["refused"] = self._refusal
             else:
-                more["table"] = self.table(errors=errors, level=level, exponentiate=exponentiate)
+                found = self.table(errors=errors, level=level)
+                constants = tuple(filter(self._is_intercept, found.names))
+                more["table"] = dataclasses.replace(found, ratios=ratio, constants=constants)
         elif self._refusal is not None:
             more["refused"] = self._refusal
         return Summary(
@@ -289,6 +303,7 @@ class Inferring:
             sites=list(self.rows_),
             rows=list(self.rows_.values()),
             left_out=list(self.left_out_.values()),
+            events=self._events(),
             deviance=self.deviance_,
             penalty=self.penalty_.describe(),
             status=self.status_,
@@ -299,6 +314,16 @@ class Inferring:
             more=self._more() | {f"without {name}": why for name, why in self.excluded_.items()},
             **more,
         )
+
+    def _ratio_name(self: Any) -> str | None:
+        """Return what exp of a coefficient is."""
+        family = self._family()
+        return None if family is None else name_ratio(family.name, family.link)
+
+    def _events(self: Any) -> int | None:
+        """Return how many rows have the modelled level; None where that is not known."""
+        plan = self._plan
+        return plan.counts[-1] if plan is not None and len(plan.counts) == 2 else None
 
     def _remarks(self: Any) -> list[str]:
         """Return what a reader should know of the coefficients."""

@@ -79,7 +79,7 @@ class FederatedMultinomialRegression(CategoryModel):
         start: Any = None,
         site_effects: Literal["none", "fixed"] = "none",
         fit_intercept: bool = True,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,

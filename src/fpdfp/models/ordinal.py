@@ -89,7 +89,7 @@ class FederatedOrdinalRegression(CategoryModel):
         bounds: Any = None,
         start: Any = None,
         site_effects: Literal["none", "fixed"] = "none",
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,

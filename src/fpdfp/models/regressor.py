@@ -50,12 +50,12 @@ class FederatedLinearRegression(RegressorMixin, FederatedLinearModel):
 
     def __init__(
         self,
-        penalty: Name | ModelPenalty = "l1",
+        penalty: Name | ModelPenalty | None = None,
         *,
         bounds: Any = None,
         start: Any = None,
         fit_intercept: bool = True,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,

@@ -33,7 +33,7 @@ class Reporting:
 
     def write_run(
         self: Any, folder: str | os.PathLike[str] | None = None, *, name: str | None = None, errors: Kind = "model",
-        level: float = 0.95, exponentiate: bool = False,
+        level: float = 0.95, ratios: bool | None = None,
     ) -> Path:  # fmt: skip
         """Write the folder of a run with all that is known of the fit; :func:`fpdfp.report.write` makes a page of it.
 
@@ -48,8 +48,8 @@ class Reporting:
             one that the federation has written.
         name
             The name of the run in the page, by default that of the folder.
-        errors, level, exponentiate
-            As of :meth:`table`.
+        errors, level, ratios
+            As of :meth:`summary`.
 
         Examples
         --------
@@ -72,7 +72,7 @@ class Reporting:
             if folder is None:
                 raise ArgumentError("folder", "must be a folder: the model was not fitted by a federation")
         path = Path(folder)
-        sections = list(self._sections(errors, level, exponentiate))  # before anything is written
+        sections = list(self._sections(errors, level, ratios))  # before anything is written
         if not (path / "run.json").exists():
             if not hasattr(self, "result_"):
                 raise ArgumentError("folder", "must be that of a run for a model that was read from a file")
@@ -81,12 +81,12 @@ class Reporting:
             section.save(path)
         return path
 
-    def _sections(self: Any, errors: Kind, level: float, exponentiate: bool) -> Iterator[Section]:
+    def _sections(self: Any, errors: Kind, level: float, ratios: bool | None) -> Iterator[Section]:
         """Yield what is known of the fit."""
-        yield self.summary(errors=errors, level=level, exponentiate=exponentiate)
+        yield self.summary(errors=errors, level=level, ratios=ratios)
         if self.information_ is not None and self._refusal is None and len(self.rows_) > 1:
             with contextlib.suppress(ArgumentError):  # sites may have no coefficient in common
-                yield self.heterogeneity_table(level=level, exponentiate=exponentiate)
+                yield self.heterogeneity_table(level=level)
         for name in ("path_", "curves_"):
             if hasattr(self, name):
                 yield getattr(self, name)
@@ -105,7 +105,7 @@ class Reporting:
         options = self._options()
         config = {
             "estimator": type(self).__name__, "formula": self.formula_ or "", "penalty": self.penalty_.describe(),
-            "tol": options.tol or 0.0, "rounds": options.rounds, "standardize": bool(self.standardize),
+            "tol": options.tol or 0.0, "rounds": options.rounds, "standardize": bool(self._standardized),
         }  # fmt: skip
         write_result(
             folder, self.result_, name=name, config=config, model=model, x=rows if len(rows) > 1 else rows[0],

@@ -42,6 +42,22 @@ def name_outcome(response: str, kind: str, classes: Any) -> str:
     return f"{response} = {shown[-1] if shown else 1}" if kind == "event" else response
 
 
+def name_ratio(family: str, link: str) -> str | None:
+    """Return what exp of a coefficient is; None where it is nothing.
+
+    >>> name_ratio("binomial", "logit"), name_ratio("poisson", "log"), name_ratio("gaussian", "identity")
+    ('odds ratio', 'rate ratio', None)
+    """
+    if family == "Cox" or link == "cloglog":
+        return "hazard ratio"
+    if link == "logit":
+        return "odds ratio"
+    if link in ("log", "log(mu-1)"):
+        ratios = {"poisson": "rate ratio", "negative binomial": "rate ratio", "binomial": "risk ratio"}
+        return ratios.get(family, "ratio of means") if link == "log" else None
+    return None
+
+
 def name_references(design: Design) -> dict[str, str]:
     """Return the reference level of each categorical factor that has one."""
     factors = [factor for term in design.terms for factor in term.factors if isinstance(factor, Coded)]
