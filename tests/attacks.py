@@ -2,8 +2,9 @@
 
     python -m tests.attacks 100000        # so many answered tries with the default policy, and fewer without each rule
 
-Budgets are off. A try asks a site of 400 rows one or two things, and succeeds if a number or a difference of two that
-it is told is one person's: a row of the table up to a factor, or one of its values.
+Budgets are off. A series asks a site of 400 rows some twenty things of one model or table, and succeeds if a number, or
+a difference of any two of the same kind, is one person's: a row of the table up to a factor, one of its values, or a
+count of fewer rows than a cell has.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import itertools
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ import pandas as pd
 
 import fpdfp
 from fpdfp.cohorts import spec
-from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, Informations
-from fpdfp.cohorts.many_points import ZERO, Evaluated, Evaluations
+from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, Informations, LocalModels, Overdispersions, Spread
+from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, HeldScores
 from fpdfp.cohorts.requests import Address, Place, Request
-from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress.fixed import EXACT
+from fpdfp.errors import Refusal
 from fpdfp.federation import questions
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import Distribution, ModelSpec
@@ -37,10 +38,19 @@ from fpdfp.folds import Folds
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Comparison, Missing, Number, Numeric, Spline, Survival
 from fpdfp.methods.newton import NewtonExchange
-from fpdfp.precondition.exchange import Exact, FeatureBounds
+from fpdfp.precondition.base import Announced
+from fpdfp.precondition.exchange import KINDS, Exact, FeatureBounds, Slopes
+from fpdfp.precondition.partial import Sketch
+from fpdfp.precondition.quantized import QuantizedMoments
+from fpdfp.rng import Draws
+from fpdfp.traffic import digest
 from tests.desks import ANALYST
 
 ROWS = 400
+#: So many answers of the default policy are printed at a time, each part with a seed of its own.
+PART = 20_000
+#: So many things are asked of a model.
+SERIES = 24
 HUGE = 10**12
 MEASURED = ("income", "pressure", "dose")
 ALL = Address(place=Place(np.array([0]), None, 1.0, 0), clients=np.array([0]))
@@ -59,44 +69,67 @@ def make_table(seed: int = 0) -> pd.DataFrame:
     table["patient_id"] = rng.permutation(ROWS) + 0.5
     for name, own in (("nine", range(9)), ("four", range(1, 5)), ("others", range(5, 9))):
         table[name] = np.isin(np.arange(ROWS), list(own)).astype(int)
+    table["units"] = np.where(np.arange(ROWS) == 17, 7.25, 0.0)
     table["heavy"] = np.where(np.arange(ROWS) == 41, 1e9, 1.0)
+    table["alone"] = (np.arange(ROWS) == 17).astype(int)
+    table["dose"] = np.where(np.arange(ROWS) == 31, 1e-4, np.abs(table.dose) + 0.1)
+    table["score"] = rng.integers(0, 4, ROWS)
+    table.loc[17, "score"] = 0
+    table["decided"] = ((table.score >= 2) | (np.arange(ROWS) == 17)).astype(int)
+    table["pair"] = np.where(np.arange(ROWS) == 17, 16, np.arange(ROWS))
     table["group"] = np.where(np.arange(ROWS) % 100 < 9, "b", "a")
     table["half"] = (np.arange(ROWS) % 2).astype(int)
     table["nearly"] = np.where(np.arange(ROWS) == 3, 1 - table.half, table.half)
     table["died"] = rng.integers(0, 2, ROWS)
+    table.loc[[5, 9], "died"] = 1
     table["visits"] = rng.poisson(2.0, ROWS)
     table["time"] = rng.integers(1, 200, ROWS) * 1.0
+    table.loc[17, "time"] = 199.0
     table["grade"] = rng.choice(["x", "y", "z"], ROWS)
     return table
+
+
+FRAME = make_table()
 
 
 class Site:
     """A site that is attacked, and what is known of it."""
 
     def __init__(self, folder: Path, policy: Policy) -> None:
-        self.frame = make_table()
+        self.frame = FRAME
         self.guard = RequestGuard("north", SiteTable.read(self.frame), policy, folder)
-        self.names = itertools.count()
+        self.names, self.name = itertools.count(), ""
+        self.about: Any = None
+        self.described: Any = None
         self.answered = self.refused = 0
 
     def ask(self, about: Any, *asked: Any) -> Any:
-        """Return what is told, None where it is refused or fails."""
+        """Return what is told, None where it is refused or fails; a model is described where the site lacks it."""
         tree: dict[str, Any] = {"run": "run", "sequence": 1}
         if isinstance(about, ModelSpec):
-            request = Request(asked, ALL).write(spec.dump)
-            tree |= {
-                "kind": "request",
-                "model": f"{next(self.names)}",
-                "spec": questions.dump(about),
-                "request": request,
-            }
+            if about is not self.about:
+                self.about, self.name = about, f"{next(self.names)}"
+                self.described = questions.dump(about)
+            tree |= {"kind": "request", "model": self.name, "request": Request(asked, ALL).write(spec.dump)}
         else:
             tree |= questions.write(about)
         with contextlib.suppress(ValueError):
-            reply = self.guard.answer(unpack(pack(tree)), ANALYST)
+            reply = self.guard.answer(tree, ANALYST)
+            if "needs_model" in reply:
+                reply = self.guard.answer(tree | {"spec": self.described}, ANALYST)
             if "reply" in reply and "needs" not in reply["reply"]:
                 self.answered += 1
                 return reply["reply"]
+        self.refused += 1
+        return None
+
+    def compute(self, operate: Callable[[Any], Any]) -> Any:
+        """Return what an algorithm of an analyst's choice computes at the site; None where the guard refuses that."""
+        with contextlib.suppress(Refusal, ValueError, NotImplementedError, TypeError):
+            model = self.guard._models.get(self.name)
+            told = None if model is None else operate(model.site.whole)
+            self.answered += told is not None
+            return told
         self.refused += 1
         return None
 
@@ -112,7 +145,7 @@ def predicates(rng: np.random.Generator) -> Any:
         Arithmetic("+", Column("pressure"), Arithmetic("*", Number(1e-6), old)),
         Call("exp", Arithmetic("*", Number(50.0), Arithmetic("-", Column("age"), Number(101.0)))),
         Arithmetic("**", Column("age"), Number(float(rng.choice([2.0, 40.0, 200.0])))),
-        Column(str(rng.choice(["rare", "peak", "few", "patient_id", "nearly"]))),
+        Column(str(rng.choice(["rare", "peak", "few", "patient_id", "nearly", "alone"]))),
         Missing("dose"),
         Arithmetic("-", Column("income"), Number(float(rng.lognormal(3.0, 0.4)))),
         Column(str(rng.choice(MEASURED))),
@@ -125,6 +158,10 @@ def factors(rng: np.random.Generator) -> Any:
     kind = rng.integers(12)
     if kind == 0:
         return Coded("group", "group", ("a", "b"), 0)
+    if kind == 6:
+        shift = float(rng.choice([0.0, 50.0, 1e3, 1e16])) + float(rng.normal())
+        centred = Arithmetic("-", Column(str(rng.choice(["age", *MEASURED]))), Number(shift))
+        return Numeric("x", Arithmetic("/", centred, Number(10.0 ** float(rng.uniform(-3, 3)))))
     if kind == 1:
         low = float(rng.normal())
         return Spline("s", "bs", Column("pressure"), (low, low + float(rng.choice([1e-6, 0.5]))), -9.0, 9.0)
@@ -135,7 +172,8 @@ def factors(rng: np.random.Generator) -> Any:
 
 def designs(rng: np.random.Generator, response: Any) -> Design:
     """Return a design with something in each slot now and then."""
-    terms = tuple(Term((factors(rng),), i) for i in range(int(rng.integers(1, 5))))
+    made = [tuple(factors(rng) for _ in range(int(rng.choice([1, 1, 1, 2])))) for _ in range(int(rng.integers(1, 5)))]
+    terms = tuple(Term(one, i) for i, one in enumerate(made))
     given: dict[str, Any] = {}
     for slot in ("weights", "offset"):
         if rng.random() < 0.15:
@@ -149,7 +187,7 @@ def models(rng: np.random.Generator) -> ModelSpec:
     """Return a model of some family."""
     kind = str(rng.choice(["Logistic", "LeastSquares", "GLM", "GLM", "Cox", "Ordinal", "Softmax", "Multinomial"]))
     options: dict[str, Any] = {}
-    response: Any = predicates(rng) if rng.random() < 0.25 else Column("died")
+    response: Any = predicates(rng) if rng.random() < 0.25 else Column(str(rng.choice(["died", "died", "decided"])))
     if kind == "GLM":
         name, link = [
             ("poisson", "log"), ("poisson", "identity"), ("gamma", "inverse"), ("gamma", "identity"),
@@ -157,7 +195,10 @@ def models(rng: np.random.Generator) -> ModelSpec:
         ][rng.integers(7)]  # fmt: skip
         options["distribution"] = Distribution(name, link)
         if isinstance(response, Column):
-            response = Column({"poisson": "visits", "binomial": "died"}.get(name, "income"))
+            response = Column({"poisson": "visits", "binomial": "died"}.get(name, str(rng.choice(["income", "dose"]))))
+        if name == "binomial" and rng.random() < 0.5:
+            response, options["periods"] = Survival(Column("time"), Column("died")), (0.0, 20.0, 40.0, 60.0, 80.0)
+            options["distribution"] = Distribution("binomial", "logit")
     if kind == "Cox":
         response = Survival(Column("time"), response if rng.random() < 0.3 else Column("died"))
     classes = {"Logistic": (0, 1), "Softmax": ("x", "y", "z"), "Multinomial": ("x", "y", "z"),
@@ -165,11 +206,13 @@ def models(rng: np.random.Generator) -> ModelSpec:
     if kind in ("Softmax", "Multinomial", "Ordinal"):
         response = Column("grade")
     made = designs(rng, response)
-    d, intercept = made.width, kind not in ("Cox", "Ordinal")
+    periods = options.get("periods", ())
+    d, intercept = made.width, kind not in ("Cox", "Ordinal") and not periods
     scale = np.ones(d) if rng.random() < 0.7 else 10.0 ** rng.uniform(-9, 9, d)
+    centre = np.zeros(d) if rng.random() < 0.8 else rng.normal(size=d) * 10.0 ** rng.uniform(0, 17)
+    ridge = np.zeros(d + intercept + max(len(periods) - 1, 0))
     return ModelSpec(
-        made, np.zeros(0), np.zeros(d), scale, intercept, kind, classes.get(kind, ()), np.zeros(d + intercept),
-        **options,
+        made, np.zeros(0), centre, scale, intercept, kind, classes.get(kind, ()), ridge, **options,
     )  # type: ignore[arg-type]  # fmt: skip
 
 
@@ -202,30 +245,61 @@ def shape_of(about: ModelSpec) -> tuple[int, ...]:
     )
 
 
-def asked_at(rng: np.random.Generator, x: Any) -> Any:
-    """Return a question about a model, at a point where it has one."""
-    shape = x.shape
-    units = np.full(x.size, ZERO, dtype=np.uint8)
-    held = np.array([-1, int(rng.integers(-1, 2))])
-    folds = Folds(int(rng.choice([2, 5, 40, 400])), int(rng.integers(5)))
-    many = Evaluations.of(
+def many_at(rng: np.random.Generator, x: Any, kind: type[Any] = Evaluations, **more: Any) -> Any:
+    """Return a question at a point with all rows, and without a fold."""
+    units, held = np.full(x.size, ZERO, dtype=np.uint8), np.array([-1, int(rng.integers(-1, 3))])
+    folds = Folds(int(rng.choice([2, 5, 40, 100, 400])), int(rng.integers(5)))
+    about = Evaluations.of(
         np.stack([x.ravel(), x.ravel()]), np.ones((2, x.size), dtype=bool), (EXACT, EXACT), held,
         np.zeros(0, dtype=np.int64), units=units, folds=folds,
     )  # fmt: skip
-    direction = np.zeros(x.size)
-    direction[int(rng.integers(x.size))] = 1.0
-    factor = fpdfp.linops.Matrix(np.outer(direction, direction)) if len(shape) == 1 else None
+    if kind is DualSums:
+        away = rng.normal(size=(2, x.size)) * 10.0 ** rng.uniform(-3, 3)
+        shared, steps = np.zeros((0, x.size)), np.zeros((2, 0))
+        return DualSums.along(about, away, shared=shared, steps=steps, **more)
+    return about if kind is Evaluations else HeldScores(dataclasses.replace(about, held=np.maximum(held, 0)), **more)
+
+
+def asked_at(rng: np.random.Generator, x: Any) -> Any:
+    """Return a question about a model, at a point where it has one; every question about losses is one of these."""
+    direction = np.zeros(x.shape)
+    direction.flat[int(rng.integers(x.size))] = 1.0
+    factor = fpdfp.linops.Matrix(np.outer(direction, direction)) if x.ndim == 1 else None
+    some = np.sort(rng.choice(x.size, int(rng.integers(1, x.size + 1)), replace=False)) if x.ndim == 1 else np.zeros(1)
+    wide = x.astype(np.float64)
     return [
-        At(x, ["values", "gradients"]), At(x, ["values", "gradients"]), At(x, ["values", "gradients"]),
-        Informations(x.astype(np.float64)), Facts(), Bounds(), Exact("moments"), NewtonExchange(),
-        FeatureBounds("slopes"),
-        Constants(factor), Constants(factor, None, 1), many, many,
-    ][rng.integers(13)]  # fmt: skip
+        lambda: At(x, ["values", "gradients"]), lambda: At(x, ["values", "gradients"]),
+        lambda: At(x, ["values", "gradients"]), lambda: Informations(wide, bool(rng.random() < 0.5)), Facts, Bounds,
+        lambda: Exact(str(rng.choice(KINDS))), NewtonExchange, lambda: Constants(factor),  # type: ignore[arg-type]
+        lambda: Constants(factor, None, int(rng.choice([1, 10]))), lambda: many_at(rng, x), lambda: many_at(rng, x),
+        lambda: FeatureBounds("slopes" if rng.random() < 0.5 else "curvatures"),
+        lambda: LocalModels(some.astype(np.int64), wide.ravel()[some.astype(np.int64)]),
+        lambda: Overdispersions(wide, float(10.0 ** rng.uniform(-6, 6))), lambda: Spread(wide),
+        lambda: Slopes(Announced.rounded(fpdfp.compress.Full(), x), 127), lambda: QuantizedMoments(2000),
+        lambda: Sketch(1),
+        lambda: many_at(rng, x, HeldScores, score=str(rng.choice(["brier", "deviance", "accuracy", "moments"]))),
+        lambda: many_at(rng, x, DualSums, wants="gradient"),
+        lambda: many_at(rng, x, DualSums, wants="gap", shrinks=np.ones(2)),
+        lambda: Duals(digest([wide]), str(rng.choice(["start", "gradient", "curvature", "gap", "hessian"])), np.ones(1),
+                      direction if rng.random() < 0.7 else None, 1.0, wide),
+    ][rng.integers(23)]()  # fmt: skip
+
+
+def computed_at(rng: np.random.Generator, x: Any) -> Callable[[Any], Any]:
+    """Return an operation that a job of an analyst's choice may ask of the data."""
+    one, draws, vectors = np.arange(1), Draws(int(rng.integers(99)), 0, np.array([0])), np.eye(x.size)[:1]
+    return [
+        lambda data: data.gradients(x, one, batch_size=int(rng.choice([1, 5, 10, 50])), draws=draws),
+        lambda data: data.hessians(x, one), lambda data: data.informations(x, one),
+        lambda data: data.start_model(one), lambda data: data.start_model(one, level=True),
+        lambda data: data.curvatures(one), lambda data: data.curvature_diagonals(one),
+        lambda data: data.curvature_products(one, vectors), lambda data: data.lipschitz(),
+    ][rng.integers(9)]  # fmt: skip
 
 
 def arrays_in(tree: Any, asked: Any) -> Iterator[Any]:
     """Yield all arrays of numbers in a reply."""
-    if isinstance(asked, Evaluations) and tree:
+    if isinstance(asked, Evaluations) and not isinstance(asked, DualSums) and tree:
         sent = Evaluated(*tree[asked.name]["arrays"])
         slopes = asked.add_up(sent, np.arange(len(sent.numbers))).slopes
         yield from slopes
@@ -239,37 +313,77 @@ def arrays_in(tree: Any, asked: Any) -> Iterator[Any]:
         yield tree
 
 
-def tells_one_row(told: list[Any], X: Any) -> bool:
-    """Whether an array, or the difference of two at the same place, is a multiple of a row of a model.
+def vectors_of(array: Any, width: int) -> Any:
+    """Return the rows of an array that are as long as those of a model; of triangles those of the whole matrix."""
+    if not array.ndim:
+        return np.zeros((0, width))
+    if array.shape[-1] == width * (width + 1) // 2 and width > 1:
+        flat = array.reshape(-1, array.shape[-1])
+        whole = np.zeros((len(flat), width, width))
+        whole[:, *np.tril_indices(width)] = flat
+        array = np.where(whole == 0, whole.transpose(0, 2, 1), whole)
+    return array.reshape(-1, width) if array.shape[-1] == width else np.zeros((0, width))
 
-    Or of the sum over the two rows of the rare group, which no answer may be about; or of a row without its last entry,
-    since that of the intercept is the same in two models.
+
+class Rows:
+    """The rows of a model as an attacker looks for them: which of many vectors are multiples of one.
+
+    Also of the sum over the two rows of the rare group, which no answer may be about; or of a row without its last
+    entry, since that of the intercept is the same in two models.
     """
-    # Triangles of matrices have other lengths: pieces of these are no rows.
-    found = [one for one in told if one.ndim and one.shape[-1] == X.shape[1]]
-    found += [one - other for one, other in itertools.combinations(found, 2) if one.shape == other.shape]
-    for end in (X.shape[1], X.shape[1] - 1):
-        own = X[:, :end]
-        if end < 3 or np.linalg.matrix_rank(own) < end:
-            continue
-        units = np.where(own.std(axis=0) > 0, own.std(axis=0), 1.0)  # else small columns would count for nothing
-        rows = np.concatenate([own, own[[5]] + own[[9]]]) / units
-        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
-        for flat in found:
-            for vector in flat.reshape(-1, X.shape[1]):
-                scaled = vector[:end] / units
-                size = float(np.linalg.norm(scaled))
-                # What is left of a difference by rounding is no row.
-                noise = 1e-11 * max(float(np.abs(one).max()) for one in found)
-                if np.isfinite(size) and size > noise and np.abs(rows @ (scaled / size)).max() > 1 - 1e-7:
+
+    def __init__(self, X: Any) -> None:
+        self.width, self._known = X.shape[1], list[Any]()
+        for end in (X.shape[1], X.shape[1] - 1):
+            own = X[:, :end]
+            spread = own.std(axis=0)
+            units = np.where(spread > 0, spread, 1.0)  # else small columns would count for nothing
+            measured = [len(np.unique(column)) > len(X) / 2 for column in own.T]
+            centred = (own - own.mean(axis=0)) / units
+            numbers = int(np.linalg.matrix_rank(centred[:, measured], tol=1e-4)) if any(measured) else 0
+            far = (np.abs(own.mean(axis=0)) > 1e3 * spread) & (spread > 0)
+            free = numbers - (spread > 0).all()  # directions have one number less where none is the same in all rows
+            if free < 2 or far.any() or np.linalg.matrix_rank(own / units, tol=1e-4) < end:
+                continue  # too many vectors are near to one of the rows
+            rows = np.concatenate([own, own[[5]] + own[[9]]] if len(own) == ROWS else [own]) / units
+            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+            # So near to a row that none of a hundred million vectors at random is.
+            self._known.append((end, units, rows, min((4e-13) ** (1.0 / free), 1e-2)))
+
+    def told(self, kinds: dict[str, list[Any]]) -> bool:
+        """Whether a vector, or the difference of two of one kind, is a multiple of a row."""
+        for found in kinds.values():
+            vectors = np.concatenate(found)
+            first, second = np.triu_indices(len(vectors), 1)
+            largest = float(np.abs(vectors).max(initial=0.0))
+            with np.errstate(all="ignore"):
+                differences = np.concatenate([vectors, vectors[first] - vectors[second]])
+                if any(self._is_row(differences[:, :end] / units, rows, near, largest / float(units.min()))
+                       for end, units, rows, near in self._known):  # fmt: skip
                     return True
-    return False
+        return False
+
+    @staticmethod
+    def _is_row(vectors: Any, rows: Any, near: float, largest: float) -> bool:
+        sizes = np.linalg.norm(vectors, axis=1)
+        # What is left of a difference by rounding is no row.
+        some = np.isfinite(sizes) & (sizes > 1e-14 / near * largest)
+        if not some.any():
+            return False
+        return bool(np.abs(vectors[some] / sizes[some, None] @ rows.T).max() > 1.0 - near**2 / 2.0)
+
+
+def tells_one_row(told: list[Any], X: Any) -> bool:
+    """Whether an array, or the difference of two, is a multiple of a row."""
+    found = [one for one in (vectors_of(array, X.shape[1]) for array in told) if len(one)]
+    return bool(found) and Rows(X).told({"": found})
 
 
 def tells_a_length(told: list[Any], X: Any) -> bool:
     """Whether a constant is the squared length of one row, by the curvature of a family, and of no other row."""
     lengths = np.square(X).sum(axis=1)
-    found = [int(np.isclose(share * lengths, told[0].flat[0], rtol=1e-9).sum()) for share in (0.25, 0.5, 1.0)]
+    lengths = lengths[np.abs(lengths - 1.0) > 1e-6]  # that of an intercept alone
+    found = [int(np.isclose(share * lengths, told[0].flat[0], rtol=1e-9, atol=0.0).sum()) for share in (0.25, 0.5, 1.0)]
     return 1 in found
 
 
@@ -282,31 +396,116 @@ def matrix_of(site: Site, about: ModelSpec) -> Any:
 
 
 def attack(site: Site, rng: np.random.Generator) -> bool:
-    """Ask one model something at two points that are near each other; return whether a row was told."""
+    """Ask many things of one model, at points that are near each other; return whether a row was told."""
     try:
         about = models(rng)
     except ValueError:
         return False
+    told = dict[str, list[Any]]()
     first = points(rng, shape_of(about), site.frame)
-    again = first.copy()
-    if rng.random() < 0.5 and first.any():
-        values = np.sort(site.frame[str(rng.choice(MEASURED))])
-        place = int(rng.integers(1, ROWS - 2))
-        again.flat[-1] = -first.flat[0] * float(values[place : place + 2].mean())
-    else:
-        again[...] = 0.0
-    asked = asked_at(rng, first)
-    told = list(arrays_in(site.ask(about, asked), asked))
-    if isinstance(asked, At) and told:
-        told += arrays_in(site.ask(about, At(again, ["gradients"])), None)
-    if told and "patient_id" in about.design.columns:
-        return True
-    X = matrix_of(site, about) if told else None
-    if X is None:
+    rows: Rows | None = None
+    asked: Any = None
+    for number in range(SERIES):
+        x = first.copy()
+        if number % 3 and first.any():
+            values = np.sort(site.frame[str(rng.choice(MEASURED))])
+            place = int(rng.integers(1, ROWS - 2))
+            x.flat[-1] = -first.flat[0] * float(values[place : place + 2].mean())
+        elif number % 3 == 1:
+            x[...] = 0.0
+        elif number % 6 == 3:
+            first = points(rng, shape_of(about), site.frame)
+        if number and rng.random() < 0.25:
+            asked = computed_at(rng, x)
+            reply = site.compute(asked)
+        else:
+            try:
+                asked = At(x, ["values", "gradients"]) if not number else asked_at(rng, x)
+            except ValueError:
+                continue
+            reply = site.ask(about, asked)
+        if rows is None:
+            if site.name not in site.guard._models:
+                return False  # the model is refused
+            if "patient_id" in about.design.columns:
+                return True
+            X = matrix_of(site, about)
+            if X is None:
+                return False
+            rows = Rows(X)
+        if isinstance(asked, Constants) and reply is not None and tells_a_length(list(arrays_in(reply, asked)), X):
+            return True
+        for array in arrays_in(reply, asked):
+            found = vectors_of(array, rows.width)
+            if len(found):
+                told.setdefault(getattr(asked, "name", ""), []).append(found)
+    return rows is not None and rows.told(told)
+
+
+def responses(rng: np.random.Generator) -> Survival:
+    """Return times of events."""
+    leaves = predicates(rng) if rng.random() < 0.2 else Column(str(rng.choice(["time", "income", "age"])))
+    enters = None if rng.random() < 0.7 else predicates(rng)
+    return Survival(leaves, predicates(rng) if rng.random() < 0.1 else Column("died"), enters)
+
+
+def asked_of_a_table(rng: np.random.Generator) -> Any:
+    """Return a question about the table."""
+    about = models(rng)
+    shape = shape_of(about)
+    x = points(rng, shape, FRAME).astype(np.float64)
+    group = Coded("g", *[("grade", ("x", "y", "z")), ("half", (0, 1)), ("rare", (0, 1))][rng.integers(3)])
+    strata = [(), ("half",), ("rare",), ("pair",)][rng.integers(4)]
+    times = np.sort(rng.uniform(0, 200, int(rng.integers(1, 9)))) if rng.random() < 0.8 else None
+    return [
+        lambda: questions.SumsQuestion(about.design, about.classes),
+        lambda: questions.MomentsQuestion(about.design, np.zeros(0), bool(rng.random() < 0.5)),
+        lambda: questions.RiskQuestion(responses(rng), group if rng.random() < 0.7 else None, times),
+        lambda: questions.LogRankQuestion(responses(rng), group, strata, float(rng.choice([0.0, 1.0, 50.0]))),
+        lambda: questions.BaselineQuestion(about, x, times), lambda: questions.ConcordanceQuestion(about, x),
+        lambda: questions.EvaluationQuestion(about, x, [points(rng, shape, FRAME).astype(np.float64)]),
+        lambda: questions.CalibrationQuestion(about, x, rng.normal(size=1 if about.family == "Cox" else 2)),
+        questions.SchemaQuestion,
+    ][rng.integers(9)]()  # fmt: skip
+
+
+def attack_a_table(site: Site, rng: np.random.Generator) -> bool:
+    """Ask a table something; return whether a row, a value of one or a count of too few was told."""
+    try:
+        asked = asked_of_a_table(rng)
+    except ValueError:
         return False
-    if isinstance(asked, Constants):
-        return tells_a_length(told, X)
-    return tells_one_row(told, X)
+    site.guard.budget.spent.times.clear()
+    reply = site.ask(asked)
+    if reply is None:
+        return False
+    policy = site.guard.policy
+    if isinstance(asked, questions.SumsQuestion):
+        singles = np.isclose(reply["weight"], site.frame[[*MEASURED]].to_numpy(), rtol=1e-9, atol=0.0).any()
+        return bool(asked.design.weights is not None and singles) or any(
+            ((np.asarray(one) > 0) & (np.asarray(one) < policy.cell)).any()
+            for one in [*reply["levels"], reply["classes"]]
+        )
+    if isinstance(asked, questions.MomentsQuestion):
+        X = site.guard.table.complete(asked.design)[1].matrix_of(asked.design, asked.means)
+        return tells_one_row(list(arrays_in(reply, None)), X)
+    if isinstance(asked, questions.BaselineQuestion):
+        X = matrix_of(site, asked.spec)
+        return any(tells_one_row([one["means"]], X) for one in reply["hazards"] if len(one["means"]))
+    if isinstance(asked, questions.LogRankQuestion):
+        return asked.strata == ("pair",) or asked.rho > 1.0 or few(reply, ("rows", "events"), policy)
+    if isinstance(asked, questions.RiskQuestion):
+        return few(reply, ("start", "entered", "events", "left"), policy)
+    if isinstance(asked, questions.EvaluationQuestion):
+        cells = [reply, *reply["more"]]
+        return any(few(one, ("events", "others"), policy) for cell in cells for one in cell["predictors"])
+    return False
+
+
+def few(reply: Any, names: tuple[str, ...], policy: Policy) -> bool:
+    """Whether counts are of fewer rows than a cell has by default."""
+    counts = [np.asarray(reply[name]) for name in names]
+    return any(((one > 0) & (one < Policy().cell)).any() for one in counts)
 
 
 def attack_by_cuts(site: Site, rng: np.random.Generator) -> bool:
@@ -341,15 +540,27 @@ def attack_by_combination(site: Site, rng: np.random.Generator) -> bool:
 
 
 def attack_by_weights(site: Site, rng: np.random.Generator) -> bool:
-    """Ask for sums in which one row has nearly all of the weight, or of an outcome that is a group of two rows."""
-    heavy = rng.random() < 0.5
+    """Ask for the sum of weights of one row, or for gradients of an outcome of two rows."""
     terms = tuple(Term((Numeric(one, Column(one)),), i) for i, one in enumerate(MEASURED))
-    response, weights = ("time", Column("heavy")) if heavy else ("rare", None)
-    design = Design(Column(response), terms, MEASURED, weights=weights)
-    about = ModelSpec(design, np.zeros(0), np.zeros(3), np.ones(3), True, "GLM", (), np.zeros(4),
-                      Distribution("gaussian", "identity"))  # fmt: skip
+    if rng.random() < 0.5:
+        told = site.ask(questions.SumsQuestion(Design(Column("died"), terms, MEASURED, weights=Column("units"))))
+        return told is not None and told["weight"] == 7.25
+    about = ModelSpec(Design(Column("rare"), terms, MEASURED), np.zeros(0), np.zeros(3), np.ones(3), True, "GLM", (),
+                      np.zeros(4), Distribution("gaussian", "identity"))  # fmt: skip
+    found = list(arrays_in(site.ask(about, At(np.zeros(4), ["gradients"])), None))
+    return bool(found) and tells_one_row(found, site.guard.table.features(about, "north").X)
+
+
+def attack_by_levels(site: Site, rng: np.random.Generator) -> bool:
+    """Ask for a gradient by products with the indicator of two rows that have the same outcome."""
+    rare = Numeric("rare", Column("rare"))
+    terms = tuple(Term((rare, Numeric(one, Column(one))) if one else (rare,), i)
+                  for i, one in enumerate(("", *MEASURED)))  # fmt: skip
+    about = ModelSpec(Design(Column("died"), terms, ("x",) * 4), np.zeros(0), np.zeros(4), np.ones(4), False,
+                      "GLM", (), np.zeros(4), Distribution("gaussian", "identity"))  # fmt: skip
     told = list(arrays_in(site.ask(about, At(np.zeros(4), ["gradients"])), None))
-    return bool(told) and tells_one_row(told, site.guard.table.features(about, "north").X)
+    frame = site.frame[list(MEASURED)].to_numpy()
+    return bool(told) and tells_one_row(told, np.column_stack([np.ones(ROWS), frame]))
 
 
 def attack_by_domain(site: Site, rng: np.random.Generator) -> bool:
@@ -366,16 +577,25 @@ def attack_by_domain(site: Site, rng: np.random.Generator) -> bool:
 
 
 def attack_by_folds(site: Site, rng: np.random.Generator) -> bool:
-    """Ask for a gradient with all rows, and without one of as many folds as rows."""
+    """Ask for gradients without each of a hundred folds, five times: with as many folds as rows each row is known."""
     terms = tuple(Term((Numeric(one, Column(one)),), i) for i, one in enumerate(MEASURED))
     design = Design(Column("died"), terms, MEASURED)
     about = ModelSpec(design, np.zeros(0), np.zeros(3), np.ones(3), True, "Logistic", (0, 1), np.zeros(4))
-    asked = Evaluations.of(
-        np.zeros((2, 4)), np.ones((2, 4), dtype=bool), (EXACT, EXACT), np.array([-1, int(rng.integers(ROWS))]),
-        np.zeros(0, dtype=np.int64), units=np.full(4, ZERO, dtype=np.uint8), folds=Folds(ROWS, int(rng.integers(9))),
-    )  # fmt: skip
-    told = list(arrays_in(site.ask(about, asked), asked))
-    return bool(told) and tells_one_row(told, site.guard.table.features(about, "north").X)
+    masks, sums = list[Any](), list[Any]()
+    for seed in range(5):
+        folds = Folds(100, seed)
+        asked = Evaluations.of(
+            np.zeros((101, 4)), np.ones((101, 4), dtype=bool), (EXACT, EXACT), np.arange(-1, 100),
+            np.zeros(0, dtype=np.int64), units=np.full(4, ZERO, dtype=np.uint8), folds=folds,
+        )  # fmt: skip
+        told = np.array(list(arrays_in(site.ask(about, asked), asked)))
+        if not len(told):
+            return False
+        labels = folds.draw(site.frame.died.to_numpy(dtype=float))
+        masks += [labels == fold for fold in range(100)]
+        sums += [ROWS * (told[0] - one) for one in told[1:]]
+    found = np.linalg.lstsq(np.array(masks, dtype=float), np.array(sums), rcond=None)[0]
+    return tells_one_row([found], site.guard.table.features(about, "north").X)
 
 
 def attack_by_constants(site: Site, rng: np.random.Generator) -> bool:
@@ -396,12 +616,19 @@ def attack_by_schema(site: Site, rng: np.random.Generator) -> bool:
 
 #: Attacks of one idea each; most tries are made of anything.
 SINGLE = (
-    attack_by_cuts, attack_by_combination, attack_by_weights, attack_by_domain, attack_by_folds, attack_by_constants,
+    attack_by_cuts, attack_by_combination, attack_by_weights, attack_by_levels, attack_by_domain, attack_by_folds,
+    attack_by_constants,
     attack_by_schema,
 )  # fmt: skip
 #: Rules without which a row must be found by this generator. Without the others ("kinds", "rows", "parameters",
 #: "budget") rows are found by many questions together: see tests/test_attacks.py, tests/test_many_policy.py.
 NEEDED = ("columns", "places", "cells", "leverage", "weights", "points", "domain", "folds", "constants", "hiding")
+
+
+def choose(rng: np.random.Generator) -> Callable[[Site, np.random.Generator], bool]:
+    """Return an attack: a series about a model, one about the table, or one of a single idea."""
+    share = rng.random()
+    return attack if share < 0.7 else attack_a_table if share < 0.9 else SINGLE[rng.integers(len(SINGLE))]
 
 
 def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found: bool = False) -> tuple[int, int, int]:
@@ -415,7 +642,7 @@ def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found
         while made < tries and site.answered < answered and not (until_found and found):
             made += 1
             with np.errstate(all="ignore"):
-                found += (attack if rng.random() < 0.8 else SINGLE[rng.integers(len(SINGLE))])(site, rng)
+                found += choose(rng)(site, rng)
         site.guard.audit.close()
     return made, site.answered, found
 
@@ -423,11 +650,17 @@ def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found
 def main(answered: int) -> None:
     """Print what was found by default, and without each rule."""
     started = time.monotonic()
-    print("default policy: {} tries, {} answered, {} rows found".format(*run(Policy(), answered, 10**9)), flush=True)
+    tries = told = found = seed = 0
+    while told < answered:
+        more = run(Policy(), min(PART, answered - told), 10**9, seed)
+        tries, told, found, seed = tries + more[0], told + more[1], found + more[2], seed + 1
+        print(f"{tries} series, {told} answers, {found} rows found; {time.monotonic() - started:.0f} s", flush=True)
+    print("\n| policy | series | answers | rows found |\n| --- | --- | --- | --- |")
+    print(f"| default | {tries:,} | {told:,} | {found} |", flush=True)
     for rule in NEEDED:
         made, told, found = run(Policy(off=frozenset({rule})), 10**9, max(answered, 2000), until_found=True)
-        print(f"without {rule}: {made} tries, {told} answered, {found} rows found", flush=True)
-    print(f"{time.monotonic() - started:.0f} s")
+        print(f"| without {rule}, until a row is found | {made:,} | {told:,} | {found} |", flush=True)
+    print(f"\n{time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

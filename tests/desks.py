@@ -67,6 +67,7 @@ class Counts:
     """Counts nothing, in place of a site's budget."""
 
     policy = Policy()
+    people = None
 
     def spend_point(self, points: int) -> None: ...
 

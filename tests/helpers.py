@@ -158,8 +158,8 @@ def _dense(rows: int, columns: int, seed: int) -> Any:
 
 def mean_of(sent: Any, double: tuple[str, ...]) -> Any:
     """Return the mean over the client axis of each field, summed in the order of clients; some in float64."""
-    from fpdfp.engines.run import Total
+    from fpdfp.cohorts.local import RunningMean
 
-    total = Total(double)
+    total = RunningMean(double)
     total.add(sent)
     return total.mean()

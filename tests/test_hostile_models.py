@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,17 +14,21 @@ import pytest
 
 import fpdfp
 from fpdfp.cohorts import spec
-from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, probe
-from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, Informations, Overdispersions, probe
+from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluations, SentDuals
+from fpdfp.cohorts.requests import Address, Place, Request
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress import decode
-from fpdfp.errors import Refusal, RefusalError
+from fpdfp.compress.fixed import EXACT
+from fpdfp.errors import MessageError, Refusal, RefusalError
 from fpdfp.federation import questions
+from fpdfp.federation.guard import ALL, GuardedData
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import (
     BaselineQuestion,
     Distribution,
     EvaluationQuestion,
+    LogRankQuestion,
     ModelSpec,
     RiskQuestion,
     SumsQuestion,
@@ -31,13 +36,17 @@ from fpdfp.federation.questions import (
 from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
-from fpdfp.formula.tree import Arithmetic, Column, Comparison, Number, Numeric, Survival
-from tests.desks import ANALYST, Desks
+from fpdfp.formula.tree import Arithmetic, Coded, Column, Comparison, Number, Numeric, Survival
+from fpdfp.losses.linear import form_rounding
+from fpdfp.methods.newton import NewtonExchange
+from fpdfp.rng import Draws
+from tests.desks import ANALYST, Counts, Desks
 
 #: The row of a person of 101 years, as the models of these attacks have it: two measurements and the intercept.
 PERSON = 17
 FEATURES = ("pressure", "income")
 Ask = Callable[..., Any]
+EVERYONE = Address(place=Place(np.array([0]), None, 1.0, 0), clients=np.array([0]))
 
 
 def frame() -> pd.DataFrame:
@@ -50,11 +59,22 @@ def frame() -> pd.DataFrame:
             "age": age, "income": rng.lognormal(3.0, 0.5, n), "pressure": rng.normal(size=n),
             "died": rng.integers(0, 2, n), "visits": rng.poisson(2.0, n), "time": rng.integers(1, 200, n) * 1.0,
             "cost": rng.gamma(2.0, 3.0, n), "grade": rng.choice(["a", "b", "c"], n),
+            "alone": np.arange(n) == PERSON, "score": rng.integers(0, 4, n), "half": np.arange(n) % 2,
         }
-    )  # fmt: skip
+    ).assign(tiny=lambda table: table.cost.where(table.index != PERSON, 1e-4))  # fmt: skip
 
 
-FRAME = frame()
+def complete(table: pd.DataFrame) -> pd.DataFrame:
+    table["alone"] = table.alone.astype(int)
+    table.loc[PERSON, ["time", "score"]] = 199.0, 0
+    # A score decides an outcome, but for one person; and all but two are strata of their own.
+    table["decided"] = ((table.score >= 2) | (table.index == PERSON)).astype(int)
+    table["units"] = np.where(table.index == PERSON, 7.25, 0.0)
+    table["stratum"] = np.where(table.index == PERSON, PERSON - 1, table.index)
+    return table
+
+
+FRAME = complete(frame())
 ROWS = np.column_stack([FRAME.pressure, FRAME.income, np.ones(len(FRAME))])
 OLD = Comparison("==", Column("age"), Number(101.0))
 
@@ -201,12 +221,80 @@ def differing_models(ask: Ask) -> Any:
     return np.array([change[0] / change[1], income[200], 1.0]) - ROWS[row] + ROWS[PERSON]
 
 
+def polynomial(ask: Ask) -> Any:
+    """A product of centred ages is zero but at two of them; with one factor more it is so but at one."""
+    counts = FRAME.age.value_counts()
+    often = int(counts.idxmax())
+    roots = [float(age) for age in counts.index if age not in (often, 101)]
+
+    def value(at: float, roots: list[float]) -> float:
+        return float(np.prod([(at - root) / 20.0 for root in roots]))
+
+    roots += [101.001] * 2  # so that both are about as large
+    found = []
+    for zeros in (roots, [*roots, 101.0]):
+        factors = [Numeric(f"x{i}", Arithmetic("/", Arithmetic("-", Column("age"), Number(zero)), Number(20.0)))
+                   for i, zero in enumerate(zeros)]  # fmt: skip
+        terms = [Term(tuple(factors + [Numeric(one, Column(one))] * (one != "")), i)
+                 for i, one in enumerate(("", *FEATURES))]  # fmt: skip
+        given = Design(Column("died"), tuple(terms), ("x",) * 3)
+        unit = value(often, zeros)
+        gradient_of = gradient(ask, model(given, scale=np.full(3, abs(unit))))
+        found.append(gradient_of[:3] * np.sign(unit))
+    change = found[0] - found[1]
+    return np.array([*(change[1:] / change[0]), 1.0])
+
+
+def cuts_by_rounding(ask: Ask) -> Any:
+    """A number of 2^52 leaves no digits behind the point: what is subtracted before says where the edge is."""
+    income = np.sort(FRAME.income)
+    far, found = -(2.0**52 + 1.0), []
+    for k in (199, 200):
+        cut = float(income[k : k + 2].mean())
+        edge = Arithmetic("/", Arithmetic("-", Column("income"), Number(cut - 500.0)), Number(1000.0))
+        about = model(design(Column("died"), edge, *map(Column, FEATURES)), centre=np.array([far, 0.0, 0.0]))
+        found.append(gradient(ask, about, [1.0, 0.0, 0.0, far]))
+    row = int(np.argsort(FRAME.income.to_numpy())[200])
+    return row_of((found[0] - found[1])[1:]) - ROWS[row] + ROWS[PERSON]
+
+
+def start(ask: Ask, family: str) -> Any:
+    """A fit starts from quadratic models where each row's own outcome is, and weights there are powers of outcomes."""
+    about = glm(design(Column("tiny")), family, "identity")
+    engine = Desks([ask.desk], questions.dump(about))  # type: ignore[attr-defined]
+    engine.fit(fpdfp.penalties.Zero(), method=fpdfp.ProximalNewton(), rounds=1, compressor=fpdfp.compress.Full())
+    frames = next(reply["update"]["frames"] for _, reply in engine.seen if "update" in reply)
+    return row_of(decode(frames["hessian"][0])[[3, 4, 5]])
+
+
+def one_of_many_periods(ask: Ask) -> Any:
+    """A person with five periods has five rows: a level that nobody else has is none of fewer than three rows."""
+    values = [Column("alone"), *(Column(name) for name in FEATURES)]
+    terms = tuple(Term((Numeric("a", values[0]), Numeric("b", one)) if i else (Numeric("a", one),), i)
+                  for i, one in enumerate(values))  # fmt: skip
+    given = Design(Survival(Column("time"), Column("died")), terms, ("x",) * 3)
+    edges = (0.0, 10.0, 20.0, 30.0, 40.0, 50.0)
+    about = glm(given, "binomial", "logit", intercept=False, periods=edges, ridge=np.zeros(8))
+    told = gradient(ask, about)
+    return np.array([*(told[1:3] / told[0]), 1.0])
+
+
+def misfit(ask: Ask) -> Any:
+    """Where all rows but one fit, a gradient is that one's; as many as one likes share the curvature."""
+    about = model(design(Column("decided"), Column("score"), *map(Column, FEATURES)))
+    return row_of(gradient(ask, about, [40.0, 0.0, 0.0, -60.0])[1:])
+
+
 SINGLED_OUT: dict[str, Callable[[Ask], Any]] = {
     "the response of least squares": least_squares, "the response of a Poisson model": poisson,
     "an offset": offset, "weights at the start of a Newton fit": weights, "an offset, and baseline means": baseline,
     "the sum of weights": weight_sum, "the sum of weights as a test of membership": membership,
     "a Lipschitz constant with the largest weight": largest_weight, "the value at the probe": probe_value,
     "two models that differ in one row": differing_models,
+    "two polynomials that differ in one row": polynomial, "cuts by rounding": cuts_by_rounding,
+    "the start of a gamma model": functools.partial(start, family="gamma"),
+    "the start of an inverse Gaussian model": functools.partial(start, family="inverse gaussian"),
+    "one person's many periods": one_of_many_periods, "one row that does not fit": misfit,
 }  # fmt: skip
 
 
@@ -260,6 +348,105 @@ def test_an_ordinal_model_with_an_empty_class_is_no_way_around(desks: Any) -> No
     assert found.any()
     with pytest.raises(Refusal, match="too few of its rows"):
         attack(desks(Policy()))
+
+
+def test_no_extremes_are_told_by_gaps_that_are_infinite(desks: Any) -> None:
+    """A dual point is out of range where that of one row is: a bisection along a feature finds its largest value."""
+    about = model(design(Column("died"), Column("income"), Column("pressure")))
+    units = np.full(3, ZERO, dtype=np.uint8)
+    points = Evaluations.of(np.zeros((1, 3)), np.ones((1, 3), dtype=bool), (EXACT, EXACT), np.array([-1]),
+                            np.zeros(0, dtype=np.int64), units=units, folds=None)  # fmt: skip
+
+    def attack(ask: Ask) -> float:
+        low, high = 0.0, 10.0
+        while high - low > 1e-12:
+            middle = (low + high) / 2.0
+            asked = DualSums.along(points, np.zeros((1, 3)), shared=np.eye(3)[:1], steps=np.array([[middle]]),
+                                   shrinks=np.ones(1))  # fmt: skip
+            told = SentDuals(*ask(about, Request((asked,), EVERYONE))[asked.name]["arrays"]).numbers[0, 0]
+            low, high = (middle, high) if told < 1e20 else (low, middle)
+        return 2.0 / low
+
+    assert attack(desks(Policy.allowing_everything())) == pytest.approx(FRAME.income.max(), rel=1e-9)
+    with pytest.raises(Refusal, match=r"outside the domain|owner has looked"):
+        attack(desks(Policy(refusals=10)))
+
+
+def test_bounds_of_the_hessian_do_not_tell_the_largest_weight(desks: Any) -> None:
+    """A bound goes by the largest weight: with and without weights it tells one person's value of a column."""
+    given = design(Column("died"), Column("pressure"))
+    weighted = dataclasses.replace(given, weights=Column("cost"))
+    for policy, told in ((Policy(off=frozenset({"constants"})), True), (Policy(), False)):
+        ask, found = desks(policy), []
+        for one in (given, weighted):
+            about = glm(one, "binomial", "logit", classes=(0, 1))
+            frames = ask(about, Request((NewtonExchange(),), EVERYONE))["newton_start"]
+            found.append(frames["arrays"][0][0] if frames["arrays"] else decode(frames["frames"]["triangle"][0]))
+        ratio = found[1][0] / found[0][0]
+        assert np.isclose(ratio, FRAME.cost.max(), rtol=1e-6) == told
+
+
+def test_a_sum_of_weights_is_not_of_one_row(desks: Any) -> None:
+    """A column that is positive in one row: the sum of weights would be that person's value."""
+    asked = SumsQuestion(design(Column("died"), weights=Column("units")))
+    assert desks(Policy.allowing_everything())(asked)["weight"] == 7.25
+    with pytest.raises(Refusal, match="weights of rows leave too few"):
+        desks(Policy())(asked)
+
+
+def test_rounding_does_not_tell_the_largest_mean(desks: Any) -> None:
+    """What rounding can do to a gradient goes by the curvature of rows; of a Poisson model the largest is a mean."""
+    about = glm(design(Column("visits"), Column("pressure")), "poisson", "log")
+    units, x = np.full(2, ZERO, dtype=np.uint8), np.array([[0.1, 1.0]])
+    points = Evaluations.of(x, np.ones((1, 2), dtype=bool), (EXACT, EXACT), np.array([-1]),
+                            np.zeros(0, dtype=np.int64), units=units, folds=None)  # fmt: skip
+    asked = DualSums.along(points, np.zeros((1, 2)), wants="gradient", shared=np.zeros((0, 2)), steps=np.zeros((1, 0)))
+    told = SentDuals(*desks(Policy())(about, Request((asked,), EVERYONE))[asked.name]["arrays"])
+    squares = np.array([np.square(FRAME.pressure).sum(), 400.0])
+    bend = told.numbers[0, 1] / form_rounding(1.0, squares, x[0])
+    means = np.exp(FRAME.pressure * 0.1 + 1.0)
+    assert 400 * bend == pytest.approx(2.0 * means.sum(), rel=1e-6)
+
+
+def test_sums_of_squares_are_no_single_rows(desks: Any) -> None:
+    """Pearson's sum is one person's where that mean is tiny, and as many rows as one likes share the curvature."""
+    about = glm(design(Column("visits"), Column("age"), Column("pressure")), "poisson", "log")
+    x = np.array([-0.5, 0.0, 30.0])
+    mean = np.exp(x[0] * FRAME.age + x[2])
+    exact = (FRAME.visits - mean) ** 2 / mean
+    assert exact[PERSON] > 0.7 * exact.sum()
+    for asked in (Informations(x), Overdispersions(x, 1.0)):
+        told = desks(Policy.allowing_everything())(about, Request((asked,), EVERYONE))
+        assert np.isclose(told[asked.name]["arrays"][0], exact.sum()).any() or asked.name == "overdispersion"
+        with pytest.raises(Refusal, match="too few of its rows"):
+            desks(Policy())(about, Request((asked,), EVERYONE))
+
+
+def test_a_log_rank_test_is_not_of_one_pair_or_one_event(desks: Any) -> None:
+    response, group = Survival(Column("time"), Column("died")), Coded("half", "half", (0, 1))
+    pair = LogRankQuestion(response, group, ("stratum",))
+    two = FRAME.loc[[PERSON - 1, PERSON]]
+    told = desks(Policy.allowing_everything())(pair)
+    assert np.ravel(told["variance"])[0] == pytest.approx(0.25 if two.died[two.time.idxmin()] else 0.0)
+    with pytest.raises(Refusal, match="strata of at least 3 rows"):
+        desks(Policy())(pair)
+    with pytest.raises(MessageError, match="rho must be from 0 to 1"):
+        LogRankQuestion(response, group, (), 1e3)
+
+
+def test_batches_of_ten_rows_that_are_known_are_a_linear_system(desks: Any) -> None:
+    """Who is in a batch follows from its seed, so that as many batches as rows tell each."""
+    losses = fpdfp.losses.Logistic(ROWS, FRAME.died.to_numpy().astype(float))
+    for policy, told in ((Policy(off=frozenset({"rows"})), True), (Policy(), False)):
+        counts = Counts()
+        counts.policy = policy
+        seen: Any = GuardedData(losses, counts, ALL)
+        draws = Draws(7, 0, np.array([0]))
+        if told:
+            assert np.isfinite(seen.gradients(np.zeros(3), np.arange(1), batch_size=10, draws=draws)).all()
+            continue
+        with pytest.raises(Refusal, match="does not answer for mini-batches"):
+            seen.gradients(np.zeros(3), np.arange(1), batch_size=10, draws=draws)
 
 
 def test_constants_along_a_direction_are_second_moments(desks: Any) -> None:

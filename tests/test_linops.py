@@ -41,6 +41,8 @@ def maps(seed: int, a: int, b: int, c: int) -> list[linops.LinOp]:
         linops.Gradient((a,)),
         linops.Gradient((a, b)),
         linops.Gradient((a, b, c)),
+        linops.MaskedGradient(np.ones((a, b), dtype=bool)),
+        linops.MaskedGradient(np.arange(a * b * c).reshape(a, b, c) % 4 != 1, others=2),
         linops.VStack([linops.Gradient((a, b)), linops.Identity((a, b))]),
         linops.VStack([matrix, sparse, linops.Identity(b)]),
         linops.Diagonal(matrix),

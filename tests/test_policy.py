@@ -49,9 +49,9 @@ class TestFile:
         path.write_text(template())
         assert Policy.read(path) == Policy()
         keys = [line.partition("=")[0].strip() for line in template().splitlines() if "=" in line and line[0] != "#"]
-        tables = {"variables", "columns_of_the_table", "off"}
+        tables = {"variables", "members", "columns_of_the_table", "off"}
         assert keys == [field.name for field in dataclasses.fields(Policy) if field.name not in tables]
-        assert len(keys) <= 15
+        assert len(keys) <= 19
         path.write_text("rows = 25\n[variables]\nold = 'age > 80'\n[columns_of_the_table.age]\nunit = 'years'")
         found = Policy.read(path)
         assert (found.rows, found.variables) == (25, {"old": "age > 80"})

@@ -194,7 +194,7 @@ class TestTrouble:
         result = fpdfp.solve(there, fpdfp.ShiftedPDFP(), rounds=15, compressor=QSGD, engine=crew)
 
         class Absent(fpdfp.engines.run.Run):
-            def _that_answer(self, chosen: Any, k: int) -> Any:
+            def who_answers(self, chosen: Any, k: int) -> Any:
                 return chosen[~np.isin(chosen, [2, 3])] if k in missing else chosen
 
         solve = sys.modules["fpdfp.engines.solve"]

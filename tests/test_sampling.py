@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.engines.run import Total
+from fpdfp.cohorts.local import RunningMean
 from fpdfp.errors import ArgumentError, CheckpointError
 from fpdfp.methods.shifted import ShiftMemory
 from fpdfp.sampling import SMALLEST, Sampling, importance, inclusion_probabilities
@@ -236,7 +236,7 @@ def test_the_theorem_for_unequal_probabilities(longer: float) -> None:
             chosen = sorted(drawn)
             reply = algorithm.client_update(problem.local(np.array(chosen), ShiftMemory(shifts[chosen])),
                                             algorithm.broadcast(state), 0, None).reply  # fmt: skip
-            total = Total(algorithm.double, weights[chosen])
+            total = RunningMean(algorithm.double, weights[chosen])
             total.add(reply)
             new, moved = total.update(algorithm, state, 0), shifts.copy()
             moved[chosen] = algorithm.remember({"shift": shifts[chosen]}, reply, 0)["shift"]

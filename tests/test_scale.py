@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.engines import run as runs
+from fpdfp.cohorts import local as runs
 from fpdfp.errors import ArgumentError
 from fpdfp.methods._forms import PrimalDual
 from tests import helpers
@@ -67,7 +67,7 @@ def test_threads_that_each_have_a_batch_change_no_bit(monkeypatch: pytest.Monkey
         asked.append(count)
         return 3
 
-    monkeypatch.setattr(fpdfp.Run, "_threads", three)
+    monkeypatch.setattr(runs.LocalParticipants, "_threads", three)
     parts = fpdfp.solve(problem_of(), fpdfp.ShiftedPDFP(), **options)
     assert asked
     assert set(asked) == {N}
@@ -78,7 +78,7 @@ def test_threads_that_each_have_a_batch_change_no_bit(monkeypatch: pytest.Monkey
 def test_a_mean_of_batches_is_that_of_all(dtype: Any) -> None:
     generator = np.random.default_rng(1)
     sent = PrimalDual(*(generator.standard_normal((50, *shape)).astype(dtype) for shape in ((4099,), (64, 65))))
-    total = runs.Total(("v",))
+    total = runs.RunningMean(("v",))
     for rows in (slice(0, 1), slice(1, 18), slice(18, 50)):
         total.add(PrimalDual(sent.x[rows], sent.v[rows]))
     for part, whole in zip(total.mean(), helpers.mean_of(sent, ("v",)), strict=True):

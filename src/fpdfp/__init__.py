@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         Group,
         Ridge,
         SparseGroup,
+        TotalVariation,
         fit_sites,
         load_model,
         log_rank_test,
@@ -159,6 +160,7 @@ __all__ = [
     "ShiftedPDFP",
     "SparseGroup",
     "StatelessPDFP",
+    "TotalVariation",
     "cohorts",
     "compress",
     "ct",
@@ -200,7 +202,7 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup "
+        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
         "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM "

@@ -288,6 +288,19 @@ def reconstruct_scan(
     typer.echo(f"{output} is written")
 
 
+@tomography.command("example")
+def copy_scan(folder: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:
+    """Write a measured scan, of 1.8 MB, into a new folder, to reconstruct it.
+
+    Example: fpdfp ct example scan/
+    """
+    with report_errors():
+        from fpdfp.ct import command
+
+        command.copy_example(folder)
+    typer.echo(f"{folder} is written; reconstruct it: fpdfp ct reconstruct {folder} -o volume.nii.gz")
+
+
 def _print_json(value: Any) -> None:
     import json
 

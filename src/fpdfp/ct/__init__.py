@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fpdfp._lazy import attach
 from fpdfp.ct import phantoms
 from fpdfp.ct.calibration import Calibration, calibrate
+from fpdfp.ct.corrections import correct_hardening, remove_rings
 from fpdfp.ct.fdk import fdk
 from fpdfp.ct.files import Volume, load_volume, save_volume
 from fpdfp.ct.geometry import ConeBeam
@@ -30,6 +31,7 @@ __all__ = [
     "XRayTransform",
     "air",
     "calibrate",
+    "correct_hardening",
     "fdk",
     "from_rows",
     "line_integrals",
@@ -38,6 +40,7 @@ __all__ = [
     "psnr",
     "reconstruct",
     "rectify",
+    "remove_rings",
     "save_volume",
 ]
 

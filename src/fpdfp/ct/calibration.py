@@ -43,6 +43,9 @@ WIDE_TILT, WIDE_OFFSET = 2.0, 0.375
 BORDER = 1 / 16
 #: A tilt that moves no pixel by more than this, in pixels, is taken as zero.
 INVISIBLE = 0.1
+#: Widths of the volume that are tried, relative to what the panel sees at the axis: an object, or what holds it, may
+#: reach beyond.
+EXTENTS = (1.0, 1.125, 1.25, 1.5, 2.0)
 #: Another sense of rotation, or the end of the search, that predicts almost as well as the best is worth a warning.
 CLEAR = 1.02
 
@@ -79,6 +82,9 @@ class Calibration:
         same smoothed views.
     given
         See ``residual``.
+    extent
+        The width of the volume that predicts left-out views best, relative to the disc that every view shows whole:
+        above 1 where views are truncated.
     curves
         What was tried near the optimum: ``"sense 1"``, ``"sense -1"`` (residuals by offset in pixels) and ``"tilt"``
         (by degrees): arrays ``(2, n)``.
@@ -92,6 +98,7 @@ class Calibration:
     margin: float
     residual: float
     given: float
+    extent: float
     curves: dict[str, Array]
 
     def apply(self, geometry: ConeBeam) -> ConeBeam:
@@ -103,6 +110,7 @@ class Calibration:
         margin = "" if math.isnan(self.margin) else f" (the other one predicts {self.margin:.2f} times worse)"
         return (
             f"sense of rotation {sense}{margin}; offset {self.offset:+.2f} pixels; tilt {self.tilt:+.2f}°; "
+            f"volume {self.extent:g} times as wide as seen; "
             f"residual of left-out views {self.residual:.4f}, {self.given:.4f} as given"
         )
 
@@ -186,8 +194,10 @@ def calibrate(
         warnings.simplefilter("ignore", AccuracyWarning)  # of FDK, about coverage
         first = _Search(data[some], few, COARSE, smoothing=0.0, steps=0)
         second = _Search(data[some], few, FINE, smoothing=0.0, steps=0)
-        third = _Search(data[some], few, FINE, smoothing=SMOOTHING, steps=STEPS)
         offsets = [(one, _offset(first, second, one, largest if offset else 0.0)) for one in senses]
+        one, at = min(offsets, key=lambda each: second.residual(each[0], each[1], 0.0))
+        wider = (_Search(data[some], few, FINE, smoothing=SMOOTHING, steps=STEPS, extent=share) for share in EXTENTS)
+        third = min(wider, key=lambda each: each.residual(one, at, 0.0))
         # Back-projection alone predicts 30 views of a small fan 1.05 times better with the wrong sense.
         best, *others = sorted(
             (Trial(one, at, 0.0, third.residual(one, at, 0.0)) for one, at in offsets), key=lambda each: each.residual
@@ -264,13 +274,16 @@ def _result(
         tried = sorted((t.offset, t.residual) for t in searches[0].trials if t.sense == sense)
         if len(tried) > 1:
             curves[f"sense {sense}"] = np.array(tried).T
-    offsets = [t.offset for t in searches[1].trials if t.tilt != trial.tilt]
-    last = offsets[-1] if offsets else trial.offset
-    tilts = sorted((t.tilt, t.residual) for t in searches[1].trials if t.offset == last)
+    # The tilts that were tried last, with one offset.
+    at = [t.offset for t in searches[1].trials if t.sense == trial.sense and t.tilt]
+    tilts = sorted((t.tilt, t.residual) for t in searches[1].trials if t.sense == trial.sense and [t.offset] == at[-1:])
     if len(tilts) > 1:
         curves["tilt"] = np.array(tilts).T
     margin = others[0].residual / best.residual if others else math.nan
-    return Calibration(corrected, trial.sense, trial.offset, length, trial.tilt, margin, trial.residual, given, curves)
+    extent = searches[1].extent
+    return Calibration(
+        corrected, trial.sense, trial.offset, length, trial.tilt, margin, trial.residual, given, extent, curves
+    )
 
 
 def _judge(result: Calibration, largest: float, *, tilt: bool) -> None:
@@ -309,7 +322,10 @@ def misaligned(geometry: ConeBeam, found: Circle, sense: int = 1, offset: float 
 class _Search:
     """Residuals of left-out views with a binned panel and a volume that holds all that the panel sees."""
 
-    def __init__(self, data: Array, geometry: ConeBeam, size: tuple[int, int], *, smoothing: float, steps: int) -> None:
+    def __init__(
+        self, data: Array, geometry: ConeBeam, size: tuple[int, int], *, smoothing: float, steps: int,
+        extent: float = 1.0,
+    ) -> None:  # fmt: skip
         from scipy.ndimage import gaussian_filter1d
 
         self.full = geometry.detector
@@ -319,7 +335,7 @@ class _Search:
         for axis in (1, 2) if smoothing else ():
             self.data = gaussian_filter1d(self.data, smoothing, axis=axis, mode="nearest")
         self.steps, self.circle = steps, circle(small)
-        self.geometry = _whole(small, self.circle, size[1])
+        self.extent, self.geometry = extent, widened(_whole(small, self.circle, size[1]), extent)
         self.trials: list[Trial] = []
 
     def residual(self, sense: int, offset: float, tilt: float) -> float:
@@ -388,6 +404,12 @@ def binned(data: Array, geometry: ConeBeam, factors: tuple[int, int]) -> tuple[A
         geometry, detector=(columns, rows), panels=geometry.panels + moved, u=geometry.u * a, v=geometry.v * b
     )
     return np.ascontiguousarray(small, dtype=np.float32), scan
+
+
+def widened(geometry: ConeBeam, extent: float) -> ConeBeam:
+    """Return the scan with a volume that is wider across the axis."""
+    x, y, z = geometry.volume
+    return dataclasses.replace(geometry, volume=(round(extent * x), round(extent * y), z))
 
 
 def _whole(geometry: ConeBeam, found: Circle, voxels: int) -> ConeBeam:

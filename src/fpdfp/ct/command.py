@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +13,8 @@ import numpy as np
 
 from fpdfp._settings import Document, Table
 from fpdfp._typing import Array
-from fpdfp.ct.calibration import Calibration, calibrate
+from fpdfp.ct.calibration import Calibration, calibrate, widened
+from fpdfp.ct.corrections import correct_hardening, remove_rings
 from fpdfp.ct.files import load_volume, save_volume
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.reconstruction import Reconstruction, reconstruct
@@ -18,6 +22,8 @@ from fpdfp.ct.scans import air, from_rows, line_integrals
 
 #: The description of a scan, in its folder.
 NAME = "scan.toml"
+#: A measured scan that comes with the package.
+EXAMPLE = Path(__file__).with_name("example")
 #: Voxels across the volume where none are given: as many as the binned panel has columns, but at most so many.
 VOXELS = 128
 
@@ -52,6 +58,10 @@ def read_scan(folder: Path) -> Scan:
     dark = images("dark") if table.gives("dark") else None
     flat = images("flat") if table.gives("flat") else air(raw, None if dark is None else dark.mean(axis=0))
     data = line_integrals(raw, flat, dark, clip=table.real("clip", 1e-3, above=0.0), dead="interpolate")
+    if table.flag("rings", False):
+        data = remove_rings(data)
+    if table.gives("hardening"):
+        data = correct_hardening(data, table.reals("hardening", above=-math.inf))
     geometry = _geometry(table, len(data), (data.shape[1], data.shape[2]), factor)
     table.accept()
     return Scan(data, geometry)
@@ -62,11 +72,12 @@ def _geometry(table: Table, views: int, detector: tuple[int, int], factor: int) 
     pixel = factor * table.real("pixel", above=0.0)
     angles = table.take("angles", None, list) if table.gives("angles") else None
     arc = table.real("arc", 360.0, above=0.0)
-    # The disc that the panel sees in all views, and as high as it sees at the axis.
+    # The disc that the panel sees in all views, and as high as it sees at the axis; Fourier transforms of lengths with
+    # small factors are fast.
     across = 0.5 * detector[0] * pixel
     width = 2 * source * across / float(np.hypot(across, panel))
     side = table.real("voxel", 0.0, at_least=0.0) or width / min(detector[0], VOXELS)
-    n, layers = (max(1, round(size / side)) for size in (width, detector[1] * pixel * source / panel))
+    n, layers = (_fast_length(size / side) for size in (width, detector[1] * pixel * source / panel))
     given = {"views": views, "arc": arc} if angles is None else {"angles": angles}
     scan = ConeBeam.circular(
         (n, n, layers), detector, source=source, panel=panel, voxel=side, pixel=pixel, unit="degrees", **given
@@ -74,6 +85,26 @@ def _geometry(table: Table, views: int, detector: tuple[int, int], factor: int) 
     if scan.n_views != views:
         table.fail("angles", f"must be as many as there are images, {views}, got {scan.n_views}")
     return scan
+
+
+def _fast_length(count: float) -> int:
+    from scipy import fft
+
+    return int(fft.next_fast_len(max(1, round(count)), real=True))
+
+
+def enlarged(geometry: ConeBeam, extent: float) -> ConeBeam:
+    """Return the scan with a volume wide enough for what some views show only."""
+    wide = widened(geometry, extent)
+    x, y, z = wide.volume
+    return dataclasses.replace(wide, volume=(_fast_length(x), _fast_length(y), z))
+
+
+def copy_example(folder: Path) -> None:
+    """Write the measured scan that comes with the package into a new folder."""
+    if folder.exists():
+        raise ValueError(f"folder: {folder} is there already")
+    shutil.copytree(EXAMPLE, folder)
 
 
 def _binned(images: Array, factor: int) -> Array:
@@ -99,7 +130,7 @@ def run(
         raise ValueError(f"output: there is no folder {output.parent}")
     data, geometry = read_scan(folder)
     found = calibrate(data, geometry) if calibrated else None
-    used = geometry if found is None else found.geometry
+    used = geometry if found is None else enlarged(found.geometry, found.extent)
     result = reconstruct(data, used, tv=weight, device=device, progress=progress)
     save_volume(output, result.volume, voxel=None if output.suffix == ".npy" else geometry.voxel)
     stem = output.name.removesuffix(".gz").rpartition(".")[0]
@@ -110,7 +141,7 @@ def run(
 
 
 def _report(found: Calibration | None, result: Reconstruction) -> dict[str, Any]:
-    names = ("sense", "offset", "tilt", "margin", "residual", "given")
+    names = ("sense", "offset", "tilt", "extent", "margin", "residual", "given")
     calibration = None if found is None else {name: getattr(found, name) for name in names}
     weights, scores = result.scores.tolist()
     return {

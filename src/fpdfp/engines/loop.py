@@ -134,7 +134,7 @@ class Loop:
         #: Whether rounds were done since the last checkpoint.
         self.unsaved = False
         last = run.round >= run.options.rounds
-        with run.asking_ahead(last=last), run.meter.counting("facts" if run.is_fresh else None):
+        with run.participants.asking_ahead(last=last), run.meter.counting("facts" if run.is_fresh else None):
             self.limit = BLOW_UP * self.scale()
             if tol is not None and not isinstance(run.algorithm, TracksObjective):
                 with np.errstate(over="ignore", invalid="ignore"):
@@ -174,7 +174,10 @@ class Loop:
             ended = self.check()  # if the run was stopped just before one
             if run.round < options.rounds and ended is None:
                 # The number of threads is chosen, and kernels are compiled, before the clock starts.
-                with run.choosing_threads(), Bar(options.rounds, run.round, options.progress) as bar:
+                with (
+                    run.participants.choosing_threads(run.rehearse),
+                    Bar(options.rounds, run.round, options.progress) as bar,
+                ):
                     run.rehearse()
                     ended = self.rounds(interrupt, bar)
         return ended
@@ -201,7 +204,7 @@ class Loop:
     def rounds(self, interrupt: Interrupt, bar: Bar) -> Ending | None:
         """Do the rounds; return status and message if they ended early."""
         run, options = self.run, self.options
-        run.listen(lambda: interrupt.requested)
+        run.participants.listen(lambda: interrupt.requested)
         try:
             while run.round < options.rounds:
                 run.advance()
@@ -261,7 +264,7 @@ class Loop:
     def try_to_evaluate(self) -> None:
         """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
         try:
-            with self.run.evaluating(last=self.run.round == self.options.rounds):
+            with self.run.participants.evaluating(last=self.run.round == self.options.rounds):
                 self.evaluate()
         except AbsentError as error:
             log.warning("round %d is not evaluated: %s", self.run.round, error)

@@ -15,6 +15,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.cohorts import record
+from fpdfp.cohorts.local import restore
 from fpdfp.cohorts.remote import RemoteEngine
 from fpdfp.cohorts.remote_losses import RemoteLosses
 from fpdfp.compress import Compressor
@@ -24,9 +25,8 @@ from fpdfp.engines.choice import name_network
 from fpdfp.engines.loop import Interrupt, Loop
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import Prepared, prepare, start_point
-from fpdfp.engines.remote_run import RemoteRun
 from fpdfp.engines.result import RESERVED, FeatureSubset, Result, make_result
-from fpdfp.engines.run import Run, restore
+from fpdfp.engines.run import Run
 from fpdfp.engines.stopping import Ending
 from fpdfp.errors import (
     AbsentError,
@@ -326,7 +326,7 @@ class _Solve:
     def _check_excluded_features(self, features: FeatureSubset, ending: Ending) -> Ending | FeatureSubset | None:
         """Say how the run ends, or with which features it continues, None for all."""
         run = self.loop.run
-        with run.evaluating(last=True), run.meter.counting("certificate"):
+        with run.participants.evaluating(last=True), run.meter.counting("certificate"):
             return working_set.check_excluded_features(self.problem, self.method, self.options, run, features, ending)
 
     def _restrict(self, features: FeatureSubset | None) -> None:
@@ -346,13 +346,13 @@ class _Solve:
 
     def _begin(self, start: Array) -> Run:
         """Return a run with the present features, and keep its description for checkpoints."""
-        problem, options, engine = self.problem, self.options, self.engine
+        problem, options = self.problem, self.options
         if self.features is not None:
             self.name = RESTRICTED
             problem, start = problem.restrict(self.features.numbers), start[..., self.features.numbers]
         prepared = prepare(problem, self.method, options, name=self.name)
         self.description = {} if options.file is None else self._describe(prepared)
-        return Run(prepared, options, start) if engine is None else RemoteRun(engine, prepared, options, start)
+        return Run(prepared, options, start)
 
     def _enter(self, run: Run) -> Loop:
         """Return the rounds of a run."""
@@ -369,7 +369,7 @@ class _Solve:
         checkpoints.save(
             self.options.file,
             checkpoints.Checkpoint(
-                run.round, run.first_round, run.state._asdict(), run.memory_to_save(), run.kept,
+                run.round, run.first_round, run.state._asdict(), run.participants.memory_to_save(), run.kept,
                 (*run.work, *run.spent), run.traffic, run.seconds, run.history, labels,
                 self.features,
             ),
@@ -378,7 +378,7 @@ class _Solve:
     def _conclude(self, ending: Ending | None) -> Result:
         """Evaluate the end, and return the result."""
         run = self.loop.run
-        with run.ending(), run.meter.counting("end"):
+        with run.participants.ending(), run.meter.counting("end"):
             ending = self.loop.evaluate_end(ending)
             ending = ending or Ending("finished", f"all {self.options.rounds} rounds done")
             return make_result(run, ending, self.problem, self.features, self.given)
@@ -425,7 +425,7 @@ def _restore(run: Run, saved: checkpoints.Checkpoint, description: Mapping[str, 
             f"the checkpoint {source} records the metrics {sorted(recorded)}, but now there are {sorted(wanted)}"
         )
     run.state = restore(run.state, saved.state)
-    run.restore_memory(saved.memory)
+    run.participants.restore_memory(saved.memory)
     run.resumed(saved.description)
     run.work, run.spent, run.kept = Work(*saved.work[:2]), Work(*saved.work[2:]), saved.kept
     if run.kept is not None:

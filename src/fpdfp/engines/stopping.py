@@ -106,7 +106,7 @@ class Stopping:
             return None
         ending, self.seen = None, None
         try:
-            with run.evaluating(last=True):
+            with run.participants.evaluating(last=True):
                 if due:
                     ending = self._check(last)
                 if ending is None and self._may_finish():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -164,18 +164,31 @@ class Federation(TableCohort):
         came = gather_answers(self._asking, secrets.token_hex(8), dict.fromkeys(self.names, tree), self._patience)
         return pandas.DataFrame(came).rename_axis("variable")
 
+    def exchange(self, run: str, trees: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Ask sites something that is needed of every one of them; return their replies by name.
+
+        Parameters
+        ----------
+        run
+            The name of the run.
+        trees
+            What each site is asked.
+        """
+        return gather_answers(self._asking, run, trees, self._patience)
+
     def budget(self) -> Any:
         """Return a data frame with what each site has spent of its budget, and what is left, in analyses.
 
         An analysis is a model, a curve, a test, or a path or cross-validation; what belongs to one, such as standard
-        errors, a certificate or an evaluation, is free.
+        errors, a certificate or an evaluation, is free. Sites with ``level = "private"`` say it in ε.
         """
         import pandas
 
         trees = {name: {"kind": "budget"} for name in self.names}
         came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
-        table = pandas.DataFrame(came).T.astype(int)
-        table["left"] = table["allowed"] - table["spent"]
+        table = pandas.DataFrame(came).T.infer_objects()
+        if "left" not in table:
+            table["left"] = table["allowed"] - table["spent"]
         return table.rename_axis("site")
 
     @property

@@ -155,6 +155,7 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
 def open_desk(identity: Identity, data: Path, policy: Path | None) -> RequestGuard:
     """Return what answers for a site: its table behind its policy, which is written where there is none."""
     from fpdfp.federation.policy import Policy, template
+    from fpdfp.federation.protected import ProtectedGuard
     from fpdfp.federation.request_guard import RequestGuard
     from fpdfp.federation.table import SiteTable
 
@@ -164,7 +165,8 @@ def open_desk(identity: Identity, data: Path, policy: Path | None) -> RequestGua
             policy.write_text(template())
             say(f"{policy} is the policy: read it, and change what does not fit", err=True)
     rules = Policy.read(policy)
-    return RequestGuard(identity.about.name, SiteTable.read(data, rules.columns_of_the_table), rules, identity.folder)
+    kind = RequestGuard if rules.level == "filter" else ProtectedGuard
+    return kind(identity.about.name, SiteTable.read(data, rules.columns_of_the_table), rules, identity.folder)
 
 
 @app.command()
@@ -386,6 +388,48 @@ def approve(
             approvals.answer(name, answer)
         for one in approvals.read().values():
             say(*str(one).splitlines())
+
+
+@app.command()
+def key(folder: SiteFolder) -> None:
+    """Show the public key of a site, which the policies of the other members name (members in policy.toml).
+
+    Read it to each other by telephone, or bring it along: who gives you a wrong one can read what you send.
+
+    Example: fpdfp federation key north
+    """
+    with leaving():
+        from fpdfp.federation.secret import Secret
+
+        say(f'{folder.name} = "{Secret.of(folder).public.hex()}"')
+
+
+@app.command()
+def budget(
+    folder: SiteFolder,
+    policy: Annotated[Path | None, typer.Option(help="The site's policy; by default that in its folder.")] = None,
+    data: Annotated[Path | None, typer.Option(help="A table for which an account is opened.")] = None,
+) -> None:
+    """Show what is spent of a site's privacy budget, or open an account for data that have changed.
+
+    A new account is a new budget: open one only for data of other people, or if you accept that both add up. The site's
+    process must not be running.
+
+    Example: fpdfp federation budget north
+    """
+    with leaving():
+        from fpdfp.federation.policy import Policy
+        from fpdfp.federation.protected import LEDGER
+        from fpdfp.federation.table import SiteTable
+        from fpdfp.privacy.ledger import Ledger
+
+        rules = Policy.read(policy or folder / "policy.toml")
+        if rules.level != "private":
+            raise ValueError(f"{folder} has the level {rules.level!r}: only 'private' has such a budget")
+        with Ledger(folder / LEDGER, rules.epsilon, rules.delta) as ledger:
+            if data is not None:
+                ledger.open(SiteTable.read(data, rules.columns_of_the_table).fingerprint)
+            say(*map(str, ledger.accounts()))
 
 
 @app.command()

@@ -20,8 +20,9 @@ from fpdfp.cohorts.question import ROWS, Offer, Question
 from fpdfp.errors import ArgumentError, Refusal, RefusalError
 from fpdfp.federation.policy import Policy, refuse
 from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion, Sums
-from fpdfp.formula.coding import Design
-from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Missing, Number, Numeric, Spline, Survival
+from fpdfp.formula.coding import Design, Term
+from fpdfp.formula.evaluation import evaluate
+from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Missing, Number, Numeric, Spline, Survival, columns_of
 from fpdfp.losses.base import Losses
 from fpdfp.losses.classes import LINKS, ClassModel, Multinomial, Ordinal, Softmax
 from fpdfp.losses.cox import Cox
@@ -32,6 +33,9 @@ from fpdfp.survival import LogRank, RiskCounts
 
 #: Functions of a column that a model may use, and powers.
 FUNCTIONS, POWERS = ("log", "log1p", "log2", "log10", "sqrt"), (2.0, 3.0)
+#: A number that is subtracted from a column is within so many of its ranges; a second one within fewer, since two
+#: roundings can be shifted against each other.
+FAR, NEAR = 1e6, 10.0
 #: The largest share that one row may have of a combination of columns.
 MOST_LEVERAGE = 0.95
 #: So many columns at most: leverages are computed, and pairs of columns compared.
@@ -66,6 +70,10 @@ def check_design(design: Design, policy: Policy) -> None:
         for term in design.terms:
             for factor in term.factors:
                 _check_factor(factor, policy)
+            used = [name for factor in term.factors for name in columns_of(factor)]
+            if len(set(used)) < len(used):
+                # (age - 30)(age - 31)… is zero but where one likes: a comparison by another name.
+                raise refuse("places", f"the term {term.names[0][:100]!a} has a column twice; use its square or cube")
 
 
 def check_column(name: str, policy: Policy) -> None:
@@ -126,6 +134,35 @@ def bare(node: Any) -> Any:
     return node
 
 
+def check_centres(design: Design, rows: Any, policy: Policy, means: Array, centre: Array | None = None) -> None:
+    """Refuse numbers that are far from what they are subtracted from.
+
+    What is left would be rounded to few values, with an edge where one likes: a comparison by another name.
+    """
+    if not policy.goes_by("places"):
+        return
+    known = dict(zip(design.filled, map(float, means), strict=True))
+    shifted = []
+    for term in design.terms:
+        nodes = [factor.value for factor in term.factors if isinstance(factor, Numeric)]
+        nodes = [node.left if isinstance(node, Arithmetic) and node.operator == "/" else node for node in nodes]
+        found = [node for node in nodes if isinstance(node, Arithmetic) and node.operator == "-"]
+        for node in found:
+            if isinstance(node.right, Number):
+                _check_centre(evaluate(node.left, rows, known), node.right.number, FAR, term)
+        shifted += [bool(found)] * len(term.names)
+    if centre is not None:
+        X, terms = design.matrix(rows, means), [term for term in design.terms for _ in term.names]
+        for column, number, again, term in zip(X.T, centre, shifted, terms, strict=True):
+            _check_centre(column, float(number), NEAR if again else FAR, term)
+
+
+def _check_centre(column: Array, centre: float, times: float, term: Term) -> None:
+    low, high = float(column.min(initial=np.inf)), float(column.max(initial=-np.inf))
+    if low < high and not abs(centre - low) <= times * (high - low):
+        raise refuse("places", f"the number that is subtracted from {term.names[0][:100]!a} is far from its values")
+
+
 def analysis_of(design: Design) -> list[Any]:
     """Return what tells an analysis from others: its columns, whatever they are centred and divided by."""
     terms = [
@@ -183,7 +220,7 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
             others |= {f"the offset{place or ''}": column for place, column in enumerate(wide.T)}
     check_columns(X, names, policy, others, where)
     if weights is not None and weights.min() < weights.max() and policy.goes_by("weights"):
-        _check_weights(X, weights, policy, where)
+        check_weights(weights, policy, where)
 
 
 def _check_classes(losses: Any, y: Array, policy: Policy, where: str) -> None:
@@ -215,15 +252,14 @@ def _check_events(losses: Cox, client: int, some: Array, policy: Policy, where: 
         raise refuse("cells", f"this site answers for clusters only if {policy.cell} of them have several rows")
 
 
-def _check_weights(X: Any, weights: Array, policy: Policy, where: str) -> None:
+def check_weights(weights: Array, policy: Policy, where: str = "") -> None:
+    """Refuse weights that leave few rows: their sum, and sums with them, would be these rows'."""
     needed = min(EFFECTIVE, len(weights) / 3.0)
-    if (found := effective(weights)) < needed:
+    if policy.goes_by("weights") and (found := effective(weights)) < needed:
         raise refuse(
             "weights", f"the weights of rows leave too few of them at this site{where}; use other weights",
             f"{found:.1f} effective rows, {needed:.1f} are needed",
         )  # fmt: skip
-    dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
-    _check_leverage(dense * np.sqrt(weights)[:, None], policy, where)
 
 
 def check_columns(
@@ -333,59 +369,72 @@ class Outside(Exception):  # noqa: N818 - it is no error
     """A point is outside the domain of a family at this site."""
 
 
-def respond(losses: Any, x: Array, client: int) -> list[tuple[str, Array]]:
-    """Return with which weights rows respond to changes of a point, each with a name; raise Outside of the domain.
+class Response(NamedTuple):
+    """How rows respond to a point: the weights of their features in the gradient, and how these bend; None if not."""
 
-    The gradient at a steep plane is a sum over many rows; the difference of two such gradients may be a single row.
-    Curvature shows that: near zero for all rows but those at the plane. None is returned where it is the same
-    everywhere.
+    what: str
+    slope: Array
+    bend: Array | None = None
+
+
+def respond(losses: Any, x: Array, client: int) -> list[Response]:
+    """Return how the rows of a client respond to a point; raise Outside of the domain.
+
+    A gradient may be nearly one row's, where all others fit. And the gradient at a steep plane is a sum over many rows,
+    while the difference of two such gradients may be a single row: there curvature is near zero but for the rows at the
+    plane. Where it is the same everywhere, it does not count.
     """
-    from scipy.special import expit, softmax
+    from scipy.special import softmax
 
     own = losses._place(client)
     if not np.isfinite(x).all():
         raise refuse("points", TOO_FEW, "the point is not finite")
     if isinstance(losses, Cox):
-        return [("", losses.responses(x, client)[1])]
-    weights = losses.weights_of_rows[own]
-    if isinstance(losses, Logistic):
-        z = losses._rows_of(client) @ x
-        return [("", weights * expit(z) * expit(-z))]
-    if isinstance(losses, Softmax | Multinomial):
+        expected, bend = losses.responses(x, client)
+        return [Response("", expected - (losses._risk.table.event[own] >= 0), bend)]
+    weights, y = losses.weights_of_rows[own], losses._rows.y[own]
+    if isinstance(losses, Softmax | ClassModel):
+        codes = y.astype(np.int64)
         z = losses._rows_of(client) @ x.T if isinstance(losses, Softmax) else losses.predictors(x, own)
-        p = softmax(z, axis=1) if isinstance(losses, Softmax) else losses.probabilities(z)
-        present = np.flatnonzero(np.bincount(losses._rows.y[own].astype(np.int64), minlength=p.shape[1]))
+        if isinstance(losses, Ordinal):
+            if not (np.diff(losses.thresholds(x)) > 0).all():
+                raise Outside  # whatever the rows are
+            if not (np.diff(z, axis=1) > 0).all():
+                raise refuse("points", TOO_FEW, "rounding makes thresholds equal")
+        slopes = losses._slopes(z, codes) if isinstance(losses, Softmax) else losses._slopes_of(z, codes)
+        found = [Response(f" in the gradient of class {k}", weights * one) for k, one in enumerate(slopes.T)]
+        if isinstance(losses, Ordinal):
+            link = LINKS[losses.link]
+            chances = link.chances(z) * link.chances(-z)
+            return [one._replace(bend=weights * chances[:, k]) for k, one in enumerate(found)]
+        p = losses.probabilities(z) if isinstance(losses, Multinomial) else softmax(z, axis=1)
+        present = np.flatnonzero(np.bincount(codes, minlength=p.shape[1]))
         pairs = [(int(a), int(b)) for i, a in enumerate(present) for b in present[:i]]
-        return [(f" between classes {b} and {a}", weights * p[:, a] * p[:, b]) for a, b in pairs]
-    if isinstance(losses, Ordinal):
-        if not (np.diff(losses.thresholds(x)) > 0).all():
-            raise Outside  # whatever the rows are
-        z = losses.predictors(x, own)
-        if not (np.diff(z, axis=1) > 0).all():
-            raise refuse("points", TOO_FEW, "rounding makes thresholds equal")
-        link = LINKS[losses.link]
-        chances = link.chances(z) * link.chances(-z)
-        return [(f" at threshold {k + 1}", weights * chances[:, k]) for k in range(z.shape[1])]
-    if isinstance(losses, GLM):
-        return _respond_glm(losses, x, own, weights)
-    if isinstance(losses, LeastSquares):
-        return []
-    raise refuse("points", f"this site does not answer for models of the family {losses.family}")
-
-
-def _respond_glm(losses: GLM, x: Array, own: slice, weights: Array) -> list[tuple[str, Array]]:
-    family = losses.distribution
-    if losses.form == "quadratic":
-        return []
-    z, y = losses.forms(x, own), losses._rows.y[own].astype(np.float64)
+        found += [Response(f" between classes {b} and {a}", weights, weights * p[:, a] * p[:, b]) for a, b in pairs]
+        return found
+    if not isinstance(losses, Logistic | GLM | LeastSquares):
+        raise refuse("points", f"this site does not answer for models of the family {losses.family}")
+    y = y.astype(np.float64)
+    z = losses.forms(x, own).astype(np.float64)
     with np.errstate(all="ignore"):
-        bend = family.functions.weight(z, y, family.parameters) * weights
-        value = family.functions.value(z, y, family.parameters)
+        slope = weights * losses._slopes(z, y)
+        if isinstance(losses, LeastSquares) or losses.form == "quadratic":
+            return [Response("", slope)]
+        if isinstance(losses, Logistic):
+            return [Response("", slope, weights * losses._curve(z, y, np.ones(len(y))))]
+        return [Response("", slope, _bend_of(losses, z, y, weights))]
+
+
+def _bend_of(losses: GLM, z: Array, y: Array, weights: Array) -> Array:
+    """Return the expected curvature of rows; raise Outside where a number is none."""
+    family = losses.distribution
+    bend = family.functions.weight(z, y, family.parameters) * weights
+    value = family.functions.value(z, y, family.parameters)
     if not (np.isfinite(bend).all() and np.isfinite(value).all()):
         if family.link in FULL_DOMAIN:
             raise refuse("points", TOO_FEW, "numbers overflow")
         raise Outside
-    return [("", bend)]
+    return np.asarray(bend)
 
 
 class Group(NamedTuple):
@@ -398,24 +447,57 @@ class Group(NamedTuple):
 
 
 class PointRule:
-    """Refuses points of a model at which too few rows decide, over all rows or those of a fold."""
+    """Refuses points of a model at which too few rows decide, over all rows or those of a fold.
 
-    def __init__(self, losses: Any, policy: Policy, divide: Callable[[int, bytes, int], None]) -> None:
-        self.losses, self.policy, self._divide = losses, policy, divide
+    ``people`` says which rows are one person's, where a model has several rows of each.
+    """
+
+    def __init__(
+        self, losses: Any, policy: Policy, divide: Callable[[int, bytes, int], None], people: IntArray | None = None
+    ) -> None:
+        self.losses, self.policy, self.people, self._divide = losses, policy, people, divide
         self._groups: dict[int, Group] = {}
         self._folds: dict[bytes, list[list[Group]]] = {}
 
-    def check(self, x: Array, client: int, folds: Sequence[Group] = ()) -> None:
-        """Refuse a point of one client; raise Outside of the domain."""
+    def check(self, x: Array, client: int, folds: Sequence[Group] = (), *, squares: bool = False) -> None:
+        """Refuse a point of one client, with ``squares`` also for sums of squares; raise Outside of the domain."""
         if not self.policy.goes_by("points"):
             return
+        for response in respond(self.losses, x, client):
+            for group in (self._of(client), *folds):
+                self._count(response, group)
+            if squares:
+                self._count(Response(" of squared scores", response.slope**2), self._of(client))
+        if squares and isinstance(self.losses, GLM):
+            own, family = self.losses._place(client), self.losses.distribution
+            mean = family.mean(self.losses.forms(x, own))
+            with np.errstate(all="ignore"):
+                left = np.nan_to_num((self.losses._rows.y[own] - mean) ** 2 / family.variance(mean))
+            self._count(Response(" of squared residuals", self.losses.weights_of_rows[own] * left), self._of(client))
+
+    def check_start(self, client: int) -> None:
+        """Refuse the quadratic models that a fit starts from: of each row where its own outcome is."""
+        if not self.policy.goes_by("points") or not isinstance(self.losses, GLM | Logistic | LeastSquares):
+            return
+        glm: GLM = self.losses if isinstance(self.losses, GLM) else self.losses._as_glm
+        own = glm._place(client)
+        y, weights = glm._rows.y[own].astype(np.float64), glm.weights_of_rows[own]
+        with np.errstate(all="ignore"):
+            bend = _bend_of(glm, glm.distribution.start(y, weights), y, weights)
+        self._count(Response(" of the start", bend, bend), self._of(client))
+
+    def _of(self, client: int) -> Group:
         if client not in self._groups:
             self._groups[client] = self._group(client, slice(None))
-        for what, h in respond(self.losses, x, client):
-            for group in (self._groups[client], *folds):
-                self._count(what, h[group.rows], group)
+        return self._groups[client]
 
-    def _count(self, what: str, own: Array, group: Group) -> None:
+    def _count(self, response: Response, group: Group) -> None:
+        slope = np.abs(self._of_people(response.slope)[group.rows])
+        if self.policy.cell > effective(slope) > 0.0:
+            raise refuse("points", TOO_FEW, f"{effective(slope):.1f} effective rows make up the sum{response.what}")
+        if response.bend is None:
+            return
+        own, what = self._of_people(response.bend)[group.rows], response.what
         needed = max(float(self.losses.n_features), min(EFFECTIVE, group.size / 3.0))
         needed = min(needed, group.size / 2.0)
         found = effective(own)
@@ -432,8 +514,16 @@ class PointRule:
                 "which a feature is not at its most common value share the curvature",
             )  # fmt: skip
 
+    def _of_people(self, values: Array) -> Array:
+        return values if self.people is None else np.bincount(self.people, values)
+
     def _group(self, client: int, rows: Any) -> Group:
         members = uncommon(self.losses._rows_of(client)[rows])
+        if self.people is not None:
+            from scipy.sparse import csc_array
+
+            own = csc_array((np.ones(len(self.people)), (self.people, np.arange(len(self.people)))))
+            members = ((own @ members) > 0).astype(np.float64)
         sizes = np.asarray(members.sum(axis=0)).ravel()
         # A column of measurements has no common value: all rows are in it, and these are counted already.
         some = np.flatnonzero((sizes > 0) & (sizes < 0.9 * members.shape[0]))
@@ -447,6 +537,8 @@ class PointRule:
         key = labels.tobytes()
         if labels.max(initial=-1) < 0:
             return [[] for _ in range(self.losses.n_clients)]
+        if self.people is not None and self.policy.goes_by("folds"):
+            raise refuse("folds", "this site does not divide the rows of models of periods: one person has several")
         if key not in self._folds:
             ends, made = np.concatenate([[0], np.cumsum(self.losses.sizes)]), []
             for client in range(self.losses.n_clients):
@@ -469,6 +561,7 @@ class Watch(Protocol):
     """What the guard keeps of a model between questions."""
 
     policy: Policy
+    people: IntArray | None
 
     def spend_point(self, points: int) -> None:
         """Count points at which a model is answered."""
@@ -486,9 +579,10 @@ class GuardedData(Offer):
     __slots__ = ("_rule", "_uses", "_watch")
 
     def __init__(self, losses: Any, watch: Watch, uses: frozenset[str], rule: PointRule | None = None) -> None:
+        losses = losses if rule else coarsen(losses, watch.policy)
         super().__init__(losses, uses)
         self._watch, self._uses = watch, uses
-        self._rule = rule or PointRule(losses, watch.policy, watch.divide)
+        self._rule = rule or PointRule(losses, watch.policy, watch.divide, watch.people)
 
     def offer(self, question: Question) -> GuardedData:
         """Return the data for a question: with what it declares, after all points that it names were looked at."""
@@ -527,17 +621,23 @@ class GuardedData(Offer):
             return lambda *given: GuardedData(losses.restrict(*given), self._watch, self._uses)
         if name == "lipschitz_in" and policy.goes_by("constants"):
             return lambda factor: self._constants(found, factor)
-        if name == "lipschitz" and policy.goes_by("constants"):
-            return lambda: found() * _coarsened(losses)
         if name in REFUSED and policy.goes_by("constants"):
             raise refuse("constants", f"this site does not tell {REFUSED[name]}")
-        if name in PAIRS and policy.goes_by("kinds"):
+        if name in PAIRS:
             check_products(policy)
+        if name == "start_model":
+            for client in range(losses.n_clients):
+                try:
+                    self._rule.check_start(client)
+                except Outside:
+                    raise refuse(
+                        "domain", "a fit of this model cannot start at this site: outcomes are out of range"
+                    ) from None
         return found
 
     def _constants(self, found: Callable[[Any], Array], factor: Any) -> Array:
         check_products(self._watch.policy)  # those in a chosen direction are second moments
-        if isinstance(self._rule.losses, Cox) or not (_coarsened(self._rule.losses) == 1.0):
+        if isinstance(self._rule.losses, Cox):
             raise refuse("constants", "this site tells no constants in other coordinates of this model")
         return found(factor)
 
@@ -548,9 +648,9 @@ class GuardedData(Offer):
             x = np.zeros_like(x)
         everywhere = name == "values" and not np.any(x)  # asked of every model, whoever asks
         batch = options.get("batch_size", given[1] if name == "gradients" and len(given) > 1 else None)
-        least = min(watch.policy.rows, int(losses.sizes.min()))
-        if batch is not None and batch < least and watch.policy.goes_by("rows"):
-            raise refuse("rows", f"this site does not answer for mini-batches of fewer than {least} rows")
+        if batch is not None and batch < int(losses.sizes.max()) and watch.policy.goes_by("rows"):
+            # Who is in a batch is known from its seed: as many batches as rows are a linear system for each row.
+            raise refuse("rows", "this site does not answer for mini-batches; use a method that takes all rows")
         by_client = name in BY_CLIENT
         clients = np.arange(losses.n_clients) if by_client else np.asarray(given[0])
         points = np.asarray(x, dtype=np.float64)
@@ -558,7 +658,8 @@ class GuardedData(Offer):
         for place, client in enumerate(map(int, clients)):
             watch.spend_point(1)
             try:
-                self._rule.check(points if points.shape == losses.shape else points[place], client)
+                point = points if points.shape == losses.shape else points[place]
+                self._rule.check(point, client, squares=name in SQUARES)
             except Outside:
                 outside = watch.policy.goes_by("domain")
             except Refusal:
@@ -572,7 +673,7 @@ class GuardedData(Offer):
             if name not in NUMBERS:
                 raise refuse("domain", "this point is outside the domain of the model at this site")
             answer = np.full_like(answer, np.inf if name == "values" else np.nan)
-        return Offer(answer, DUALS) if name == "dual_points" and answer is not None else answer
+        return GuardedDuals(answer, DUALS, watch) if name == "dual_points" and answer is not None else answer
 
     def _at_points(self, name: str, found: Any, points: Array, held: IntArray, labels: IntArray, clients: Any) -> Any:
         outside = self.check_points(points, held, labels, clients)
@@ -581,7 +682,7 @@ class GuardedData(Offer):
         if name == "duals_at_many":
             if outside:
                 raise refuse("domain", "a point is outside the domain of the model at this site")
-            return Offer(answer, frozenset({"of"}))
+            return GuardedDuals(answer, frozenset({"of", "columns_of"}), self._watch)
         for part in answer:
             part[:, outside] = np.nan
         return answer
@@ -606,16 +707,43 @@ class GuardedData(Offer):
         return sorted(outside) if self._watch.policy.goes_by("domain") else []
 
 
-#: Operations at one point; those that take weights of all clients; and those whose answers are numbers of any kind.
+class GuardedDuals(Offer):
+    """Dual points as questions get them: where a gap is infinite one row is out of range, which counts as a refusal."""
+
+    __slots__ = ("_watch",)
+
+    def __init__(self, duals: Any, uses: frozenset[str], watch: Watch) -> None:
+        super().__init__(duals, uses)
+        self._watch = watch
+
+    def __getattr__(self, name: str) -> Any:
+        found, watch = super().__getattr__(name), self._watch
+        if name == "of":
+            return lambda *given: GuardedDuals(found(*given), DUALS, watch)
+        if name != "gap":
+            return found
+
+        def gap(*given: Any) -> float:
+            told = float(found(*given))
+            if not np.isfinite(told) and watch.policy.goes_by("domain"):
+                watch.note_outside()
+            return told
+
+        return gap
+
+
+#: Operations at one point; those that take weights of all clients; those that add up squares of rows' scores; and
+#: those whose answers are numbers of any kind.
 AT_POINT = frozenset({
     "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "spread_at", "value", "gradient",
     "hessian", "hessian_product", "dual_points",
 })  # fmt: skip
 BY_CLIENT = frozenset({"value", "gradient", "hessian", "hessian_product", "dual_points"})
+SQUARES = frozenset({"sums_at", "overdispersion_at"})
 NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
 #: Operations at many points, and what may be asked of dual points.
 AT_POINTS = frozenset({"evaluate_many", "duals_at_many"})
-DUALS = frozenset({"gradient", "gap", "rounding", "curvature", "hessian", "sizes", "columns", "ridge"})
+DUALS = frozenset({"gradient", "gap", "rounding", "curvature", "hessian", "size", "sizes", "columns", "ridge"})
 #: Operations that tell products of two columns, and those that are one person's in any case.
 PAIRS = frozenset({"curvatures", "curvature_products", "start_model", "strong_convexity"})
 REFUSED = {"batch_smoothness": "constants for mini-batches: they are those of single rows", "pooled": "pooled rows"}
@@ -635,11 +763,16 @@ def check_products(policy: Policy) -> None:
         raise refuse("kinds", "this site does not tell second moments of its rows (products)")
 
 
-def _coarsened(losses: Any) -> float:
-    """Return by what constants are enlarged, so that the largest weight of a row is not told: 1 without weights."""
-    weights = losses.weights_of_rows if isinstance(losses, LinearModel) and not isinstance(losses, Cox) else np.ones(1)
-    largest, mean = float(weights.max()), float(weights.mean())
-    return 1.0 if largest <= mean * (1 + 1e-12) else float(2.0 ** np.ceil(np.log2(largest / mean)) * mean / largest)
+def coarsen(losses: Any, policy: Policy) -> Any:
+    """Return losses whose bounds go by a power of two times the mean weight: the largest weight is one person's."""
+    if not policy.goes_by("constants") or not isinstance(losses, LinearModel) or isinstance(losses, Cox):
+        return losses
+    largest, mean = float(losses.weights_of_rows.max()), float(losses.weights_of_rows.mean())
+    if largest <= mean * (1 + 1e-12):
+        return losses
+    made, factor = losses._without_caches(), float(2.0 ** np.ceil(np.log2(largest / mean)) * mean / largest)
+    made.curvature, made.steepest = factor * losses.curvature, factor * losses.steepest
+    return made
 
 
 # --- What is hidden in answers ----------------------------------------------------------------------------------------
@@ -686,6 +819,12 @@ def check_sums(sums: Sums, design: Design, policy: Policy) -> None:
             "cells", f"the model has terms that are no finite numbers in some rows of this site: {term}",
             f"{list(map(int, sums.invalid))} rows",
         )  # fmt: skip
+
+
+def check_strata(strata: Array, policy: Policy) -> None:
+    """Refuse strata with too few rows: a test in one of two rows tells these."""
+    if policy.goes_by("cells") and np.unique(strata, return_counts=True)[1].min(initial=policy.cell) < policy.cell:
+        raise refuse("cells", f"this site answers for strata of at least {policy.cell} rows only; use fewer strata")
 
 
 def protect_times(answer: Any, policy: Policy) -> Any:

@@ -31,7 +31,11 @@ RULES = (
     "constants", "hiding", "budget",
 )  # fmt: skip
 #: The names of keys of the file that differ from those of fields.
-TABLES = ("variables", "columns_of_the_table")
+TABLES = ("variables", "members", "columns_of_the_table")
+#: What protects a site: its filter alone; sums over its members as well; or noise, as much as a budget allows.
+LEVELS = ("filter", "sums", "private")
+#: The least number of members of a masked sum.
+MEMBERS = 3
 
 
 def refuse(rule: str, sentence: str, detail: str = "") -> Refusal:
@@ -60,7 +64,7 @@ class Policy:
     fpdfp.errors.ArgumentError: rows must be an integer of at least 1, got 0
     """
 
-    level: Literal["filter"] = "filter"
+    level: Literal["filter", "sums", "private"] = "filter"
     rows: int = 10
     cell: int = 3
     parameters: float = 0.2
@@ -74,12 +78,18 @@ class Policy:
     hours: str = "mon-sun 00:00-24:00"
     hold: tuple[str, ...] = ()
     copies: bool = False
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    radius: float = 4.0
+    colluding: int = 1
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    members: Mapping[str, str] = dataclasses.field(default_factory=dict)
     columns_of_the_table: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     off: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        _checks.choice("level", self.level, ("filter",))
+        _checks.choice("level", self.level, LEVELS)
+        self._check_protection()
         for name, least in (("rows", 1), ("cell", 1), ("analyses", 0), ("refusals", 1)):
             _checks.integer(name, getattr(self, name), at_least=least)
         _checks.real("parameters", self.parameters, positive=True)
@@ -96,6 +106,26 @@ class Policy:
                 parse_variable(text)
             except ArgumentError as error:
                 raise ArgumentError("variables", f"{name!r} cannot be read: {error}") from None
+
+    def _check_protection(self) -> None:
+        """Check what the levels ``sums`` and ``private`` go by."""
+        for name in ("epsilon", "delta", "radius"):
+            _checks.real(name, getattr(self, name), positive=True)
+        if self.delta >= 1 or self.epsilon > 100:
+            raise ArgumentError("epsilon", f"must be at most 100, and delta below 1, got {self.epsilon}, {self.delta}")
+        _checks.integer("colluding", self.colluding, at_least=0)
+        for name, key in self.members.items():
+            if not isinstance(key, str) or re.fullmatch("[0-9a-f]{64}", key) is None:
+                raise ArgumentError("members", f"{name!r} must have the 64 digits of its key, got {key!r}")
+        if len(set(self.members.values())) < len(self.members):
+            raise ArgumentError("members", "must have different keys")
+        if (self.members or self.level == "sums") and len(self.members) < MEMBERS:
+            raise ArgumentError(
+                "members", f"must be at least {MEMBERS} sites, this one among them, got {len(self.members)}: of two, "
+                "each would find the other's numbers by subtracting its own",
+            )  # fmt: skip
+        if self.members and self.level == "private" and len(self.members) - self.colluding < 2:
+            raise ArgumentError("colluding", f"must leave two of {len(self.members)} members, got {self.colluding}")
 
     @classmethod
     def read(cls, path: Path | str) -> Self:

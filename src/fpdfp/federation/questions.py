@@ -319,6 +319,14 @@ class ModelSpec:
             raise MessageError(f"{self.family} must have its classes, got {len(self.classes)}")
 
     @property
+    def by_person(self) -> ModelSpec:
+        """A model of periods as one of times, which has a row for each person."""
+        return dataclasses.replace(
+            self, family="Cox", distribution=None, periods=(), classes=(), class_weights=(),
+            ridge=self.ridge[: len(self.design.names)],
+        )  # fmt: skip
+
+    @property
     def digest(self) -> str:
         """A text that tells models apart."""
         return hashlib.sha256(pack(dump(self))).hexdigest()[:32]
@@ -364,6 +372,11 @@ class LogRankQuestion(Question):
 
     reveals = reveals("table", designs="response group strata", settings="rho", uses="log_rank")
     answers = LogRank
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.rho <= 1.0:
+            # A large power leaves the first event alone, which tells of whom it is.
+            raise MessageError(f"rho must be from 0 to 1, got {self.rho:g}")
 
     def answer(self, table: Any) -> Any:
         """Return what the table has."""

@@ -11,7 +11,7 @@ import datetime
 import hashlib
 import importlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -30,8 +30,10 @@ from fpdfp.federation.audit import Audit
 from fpdfp.federation.budget import Budget
 from fpdfp.federation.keys import Asker
 from fpdfp.federation.policy import Policy, refuse
+from fpdfp.federation.questions import LogRankQuestion
 from fpdfp.federation.rollback import say_full
 from fpdfp.federation.text import log
+from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import columns_of
 from fpdfp.losses.base import Losses
 
@@ -72,8 +74,8 @@ class Table(Protocol):
 class Model:
     """A model that a site answers for, with what the guard counts of it."""
 
-    def __init__(self, losses: Losses, policy: Policy, budget: Budget, analysis: str) -> None:
-        self.policy, self._budget, self.analysis = policy, budget, analysis
+    def __init__(self, losses: Losses, policy: Policy, budget: Budget, analysis: str, people: Any = None) -> None:
+        self.policy, self._budget, self.analysis, self.people = policy, budget, analysis, people
         data: Any = guard.GuardedData(losses, self, guard.ALL)
         self.site = Site(data, self._offer)
 
@@ -111,6 +113,9 @@ class RequestGuard:
     questions
         What reads questions; by default :mod:`fpdfp.federation.questions`.
     """
+
+    #: The kinds of the policy that each kind of request is of.
+    kinds: Mapping[str, str] = KINDS
 
     def __init__(self, name: str, table: Table, policy: Policy, folder: Path, questions: Any = None) -> None:
         self.name, self.policy, self.folder = name, policy, Path(folder)
@@ -223,8 +228,8 @@ class RequestGuard:
             self.budget.forgive()
         if not policy.is_open(self.clock()):
             raise refuse("hours", f"this site does not answer at this hour; it does on {policy.hours}")
-        if kind not in KINDS or (policy.goes_by("kinds") and KINDS[kind] not in policy.kinds):
-            raise refuse("kinds", f"this site does not answer what is of the kind {KINDS.get(kind, kind)!a}")
+        if kind not in self.kinds or (policy.goes_by("kinds") and self.kinds[kind] not in policy.kinds):
+            raise refuse("kinds", f"this site does not answer what is of the kind {self.kinds.get(kind, kind)!a}")
         if asked.get("each") and not policy.single_sites:
             raise refuse("kinds", "this site does not show its results by themselves")
         if not run:
@@ -274,20 +279,24 @@ class RequestGuard:
     def _answer_schema(self, question: Any) -> Any:
         return guard.hide(self.questions.write_answer(self.table.answer(question)), self.policy)
 
-    def _check_design(self, design: Any, width: int) -> None:
+    def _check_design(self, design: Any, means: Any, centre: Any = None) -> None:
         guard.check_design(design, self.policy)
-        guard.check_size(self._rows or 10**9, width, self.policy)
+        guard.check_size(self._rows or 10**9, design.width, self.policy)
+        if isinstance(design, Design):
+            guard.check_centres(design, self.table.complete(design)[1], self.policy, means, centre)
 
     def _answer_sums(self, question: Any) -> Any:
-        self._check_design(question.design, question.design.width)
+        self._check_design(question.design, np.zeros(len(question.design.filled)))
         answer = self.table.answer(question)
         guard.check_sums(answer, question.design, self.policy)
+        if question.design.weights is not None:
+            guard.check_weights(self.table.complete(question.design)[1].weigh(question.design.weights), self.policy)
         self._begin(guard.analysis_of(question.design))
         return answer
 
     def _answer_moments(self, question: Any) -> Any:
         design = question.design
-        self._check_design(design, design.width)
+        self._check_design(design, question.means)
         if not question.diagonal:
             guard.check_products(self.policy)
 
@@ -318,6 +327,8 @@ class RequestGuard:
                 guard.check_column(name, policy)
             if policy.goes_by("places"):
                 guard.check_response(question.response, policy)
+            if isinstance(question, LogRankQuestion):
+                guard.check_strata(self.table.strata_of(question), policy)
             about = [self.questions.dump(question.response), columns, list(getattr(question, "strata", ()))]
             self._begin(about, [getattr(question, "rho", 0.0)])
         if getattr(question, "times", None) is not None:
@@ -325,8 +336,7 @@ class RequestGuard:
         return guard.protect_times(self.table.answer(question), policy)
 
     def _fix_times(self, what: str, response: Any, times: Any) -> None:
-        columns = [response.leaves, response.enters]
-        self.budget.fix_times(f"{what} of {columns}", digest_of(np.asarray(times, dtype=np.float64)))
+        self.budget.fix_times(f"{what} of {response.leaves}", digest_of(np.asarray(times, dtype=np.float64)))
 
     def _answer_predictions(self, question: Any) -> Any:
         """Answer a question about a model's predictions."""
@@ -340,12 +350,12 @@ class RequestGuard:
 
     def _losses(self, described: Any) -> Losses:
         """Return the losses of a model that the guard allows."""
-        design = getattr(described, "design", None)
+        design: Any = getattr(described, "design", None)
         if design is not None:
-            self._check_design(design, design.width)
-        periods: Any = getattr(described, "periods", None)
-        if design is not None and periods:
-            self._fix_times("periods", design.response, periods)
+            self._check_design(design, described.means, described.centre)
+        if getattr(described, "periods", ()):
+            self._fix_times("periods", design.response, described.periods)
+            guard.check_model(self.table.losses(described.by_person, self.name), self.policy)
         losses: Losses = self.table.losses(described, self.name)
         guard.check_model(losses, self.policy)
         return losses
@@ -371,7 +381,8 @@ class RequestGuard:
         losses = self._losses(described)
         design = getattr(described, "design", None)
         analysis = self._begin(tree if design is None else guard.analysis_of(design), tree)
-        return Model(losses, self.policy, self.budget, analysis)
+        people = self.table.people(described) if getattr(described, "periods", ()) else None
+        return Model(losses, self.policy, self.budget, analysis, people)
 
     def _check_request(self, request: Request) -> None:
         """Refuse what the policy does not allow of a solver's request."""
@@ -388,7 +399,7 @@ class RequestGuard:
     def _release(self, asked: dict[str, Any], kind: str, reply: dict[str, Any]) -> None:
         """Keep a copy of what is about to leave, and wait for a person where the policy says so."""
         policy = self.policy
-        waits = "reply" in reply and (KINDS[kind] in policy.hold or (self._new and "analysis" in policy.hold))
+        waits = "reply" in reply and (self.kinds[kind] in policy.hold or (self._new and "analysis" in policy.hold))
         if not waits and not policy.copies:
             return
         number = asked.get("sequence")

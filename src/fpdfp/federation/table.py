@@ -16,7 +16,7 @@ from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
 from fpdfp.federation.predictions import predict, score_model
-from fpdfp.federation.questions import Baselines, ColumnSchema, ModelSpec, Schema, Sums
+from fpdfp.federation.questions import Baselines, ColumnSchema, LogRankQuestion, ModelSpec, Schema, Sums
 from fpdfp.federation.times import (
     add_log_rank,
     count_at_risk,
@@ -26,6 +26,7 @@ from fpdfp.federation.times import (
     read_clusters,
     read_strata,
     read_times,
+    strata_of,
 )
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import Values, codes, evaluate, level_of
@@ -167,6 +168,17 @@ class SiteTable:
     def losses(self, spec: ModelSpec, site: str = "") -> Losses:
         """Return the losses of a model on this table, one client; ``site`` is the name of the site that has it."""
         return make_losses(spec, [self.features(spec, site)])
+
+    def people(self, spec: ModelSpec) -> IntArray:
+        """Return which person each row of a model of periods is of."""
+        times = self.features(spec.by_person).times
+        assert times is not None
+        rows = split_periods(times, spec.periods).row
+        return np.unique(rows, return_inverse=True)[1]
+
+    def strata_of(self, question: LogRankQuestion) -> Array:
+        """Return the stratum of each row of a log-rank test."""
+        return strata_of(self, question.response, question.group, question.strata)
 
     def features(self, spec: ModelSpec, site: str = "") -> ModelRows:
         """Return the rows that are used as a model has them; ``site`` is the name of the site that has them."""

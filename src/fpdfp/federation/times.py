@@ -77,6 +77,11 @@ def add_log_rank(table: Any, response: Survival, group: Coded, strata: tuple[str
     return sum(sums[1:], start=sums[0])
 
 
+def strata_of(table: Any, response: Survival, group: Coded, strata: tuple[str, ...]) -> Array:
+    """Return the stratum of each row of a log-rank test."""
+    return read_strata(strata, _groups(table, response, group, strata)[0])
+
+
 def _groups(
     table: Any, response: Survival, group: Coded | None, strata: tuple[str, ...] = ()
 ) -> tuple[Any, Times, IntArray, int]:

@@ -262,6 +262,75 @@ class Gradient(LinOp):
         return sum(_path_laplacian_norm(length) for length in self.in_shape)
 
 
+class MaskedGradient(LinOp):
+    """The gradient of an image of 1, 2 or 3 dimensions that has values inside a mask only.
+
+    x has an entry for each True of the mask, in C order, and perhaps others after them that have no place. A difference
+    is taken where both of its ends are inside:
+
+    .. math:: (Bx)_{a, j} = x_{j + e_a} - x_j
+
+    with zero elsewhere. The result has the axis of components first, then the entries of the mask.
+
+    Parameters
+    ----------
+    mask
+        Where the image has values.
+    others
+        The number of entries after the image, such as an intercept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> MaskedGradient(np.array([[True, True], [False, True]]), others=1).apply(np.array([1.0, 4.0, 6.0, 9.0]))
+    array([[0., 2., 0.],
+           [3., 0., 0.]])
+    """
+
+    def __init__(self, mask: Any, others: int = 0) -> None:
+        inside = np.asarray(mask)
+        if inside.dtype != bool or not 1 <= inside.ndim <= 3 or not inside.any():
+            raise ArgumentError(
+                "mask", f"must be an array of 1, 2 or 3 axes of truth values, some of them True, got {inside.dtype} of "
+                f"shape {inside.shape}"
+            )  # fmt: skip
+        count = int(inside.sum())
+        self.in_shape = (count + _checks.integer("others", others, at_least=0),)
+        self.out_shape = (inside.ndim, count)
+        place = np.full(inside.shape, -1)
+        place[inside] = np.arange(count)
+        #: For each axis and entry the number of the entry after it and before it, −1 for none.
+        self.following = np.full(self.out_shape, -1)
+        self.preceding = np.full(self.out_shape, -1)
+        for axis in range(inside.ndim):
+            first, second = (np.moveaxis(place, axis, 0)[part].ravel() for part in (slice(-1), slice(1, None)))
+            both = (first >= 0) & (second >= 0)
+            self.following[axis, first[both]] = second[both]
+            self.preceding[axis, second[both]] = first[both]
+
+    def apply(self, x: Array) -> Array:
+        from fpdfp._kernels import masked
+
+        lead = () if self.batch_of(x, self.in_shape, "x") is None else x.shape[:1]
+        rows = np.ascontiguousarray(x, dtype=_float(x.dtype)).reshape(-1, *self.in_shape)
+        out: Array = np.empty((len(rows), *self.out_shape), dtype=rows.dtype)
+        masked.apply(rows, self.following, out)
+        return out.reshape(*lead, *self.out_shape)
+
+    def adjoint(self, v: Array) -> Array:
+        from fpdfp._kernels import masked
+
+        lead = () if self.batch_of(v, self.out_shape, "v") is None else v.shape[:1]
+        rows = np.ascontiguousarray(v, dtype=_float(v.dtype)).reshape(-1, *self.out_shape)
+        out: Array = np.empty((len(rows), *self.in_shape), dtype=rows.dtype)
+        masked.adjoint(rows, self.following, self.preceding, out)
+        return out.reshape(*lead, *self.in_shape)
+
+    def _squared_norm(self) -> float:
+        # A part of the differences of the whole image.
+        return float(4 * self.out_shape[0])
+
+
 def _by_kernel(name: str, array: Array, shape: Shape, out_shape: Shape) -> Array:
     """Call a kernel for volumes; the shapes are those of one client's array and of its result."""
     xp = namespace(array)

@@ -500,7 +500,7 @@ class GLM(OneForm):
         return self.is_convex and self.distribution.young_gaps(zero, zero, zero, 1.0) is not None
 
     def _bend(self, z: Array, y: Array) -> float:
-        return min(self.curvature, 2.0 * float(self._second(z, y).max(initial=0.0)))
+        return min(self.curvature, 2.0 * float(self._second(z, y).sum()))  # the largest would be one row's
 
     def _second(self, z: Array, y: Array) -> Array:
         return self.distribution.functions.second(z, y, self.distribution.parameters)

@@ -16,7 +16,7 @@ from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.multinomial import FederatedMultinomialRegression
 from fpdfp.models.ordinal import FederatedOrdinalRegression
-from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup
+from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
 from fpdfp.models.regressor import FederatedLinearRegression
 from fpdfp.models.saving import load_model
 from fpdfp.models.site_fits import SiteFits, fit_sites
@@ -46,6 +46,7 @@ __all__ = [
     "Ridge",
     "SiteFits",
     "SparseGroup",
+    "TotalVariation",
     "fit_sites",
     "load_model",
     "log_rank_test",

@@ -43,6 +43,8 @@ class Account(NamedTuple):
         ε that was spent and that may be, at the δ of the policy.
     delta
         δ.
+    left
+        ε of one more release that takes all that is left: squares of μ add up, so ε spent and left add up to more.
     releases
         The number of releases.
     """
@@ -51,7 +53,14 @@ class Account(NamedTuple):
     spent: float
     total: float
     delta: float
+    left: float
     releases: int
+
+    def __str__(self) -> str:
+        return (
+            f"data {self.data[:16]}: epsilon {self.spent:.3g} of {self.total:g} spent in {self.releases} releases, "
+            f"{self.left:.3g} left, at delta {self.delta:g}"
+        )
 
 
 class Ledger:
@@ -153,7 +162,8 @@ more than is left
         """Return what was spent of a table."""
         releases = sum(entry.data == data for entry in self.entries.values())
         spent = epsilon_of(math.sqrt(self._squared(data)), self.delta)
-        return Account(data, spent, self.epsilon, self.delta, releases)
+        left = epsilon_of(self.left(data), self.delta)
+        return Account(data, spent, self.epsilon, self.delta, left, releases)
 
     def left(self, data: str) -> float:
         """Return the μ that one more release may cost."""

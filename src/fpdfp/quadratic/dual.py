@@ -12,7 +12,7 @@ import numpy as np
 from fpdfp._array import dots, namespace, norms, to_host
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array
-from fpdfp.linops import Compose, Diagonal, Gradient, LinOp, Matrix, VStack
+from fpdfp.linops import Compose, Diagonal, Gradient, LinOp, MaskedGradient, Matrix, VStack
 from fpdfp.linops.maps import tv_kernels
 from fpdfp.penalties import L1, GroupL12, NonNegative, Penalty, Stacked
 from fpdfp.quadratic.statement import Distance, Solution, Work
@@ -139,12 +139,56 @@ class ScaledL1(NamedTuple):
         )
 
 
-def find_scaled(model: Model) -> ScaledL1 | None:
-    """Return g∘B in that form, None where it has another."""
+class ScaledTV(NamedTuple):
+    """g(Bx) = weight · Σ‖(∇Sx)_j‖ + Σ limit_j |(Sx)_j| inside a mask, S diagonal: several dual steps are one call."""
+
+    gradient: MaskedGradient
+    isotropic: bool
+    weight: float
+    limits: Array
+    factors: Array
+
+    def take(self, y: Array, t: float, sigma: float, previous: Array, point: Array, theta: float, count: int) -> float:
+        """Take some dual steps for the prox of y, writing over the last dual and where the next step starts."""
+        from fpdfp._kernels import masked
+
+        following, preceding = self.gradient.following, self.gradient.preceding
+        found: float = masked.dual_steps(
+            following, preceding, self.isotropic, self.weight, self.limits, self.factors, np.ascontiguousarray(y),
+            float(t), float(sigma), previous.reshape(-1), point.reshape(-1), theta, count,
+        )  # fmt: skip
+        return found
+
+
+def _find_tv(linop: LinOp, penalty: Penalty, factors: Array) -> ScaledTV | None:
+    """Return the total variation inside a mask that g∘B is, with an l1 norm or not; None where it is something else."""
+    limits = np.empty(0)
+    if isinstance(linop, VStack) and isinstance(penalty, Stacked):
+        if len(linop.parts) != 2 or len(penalty.parts) != 2 or not linop.parts[1].is_identity:
+            return None
+        single = penalty.parts[1]
+        if type(single) is not L1 or penalty.shapes[0] != linop.parts[0].out_shape:
+            return None
+        limits = np.broadcast_to(np.asarray(single.weight, dtype=np.float64), linop.in_shape).copy()
+        linop, penalty = linop.parts[0], penalty.parts[0]
+    if type(linop) is not MaskedGradient or type(penalty) not in (GroupL12, L1):
+        return None
+    isotropic = isinstance(penalty, GroupL12)
+    weight: Any = penalty.weight  # type: ignore[attr-defined]
+    if not isinstance(weight, float) or (isotropic and penalty.axis != 0):  # type: ignore[attr-defined]
+        return None
+    return ScaledTV(linop, isotropic, weight, limits, factors)
+
+
+def find_scaled(model: Model) -> ScaledL1 | ScaledTV | None:
+    """Return g∘B in one of these forms, None where it has another."""
     linop, penalty, factors = model.linop, model.penalty, np.ones(model.shape)
     inner = linop.inner if isinstance(linop, Compose) else None
     if isinstance(linop, Compose) and isinstance(inner, Diagonal):
         linop, factors = linop.outer, np.asarray(inner.factors, dtype=np.float64)
+    of_mask = _find_tv(linop, penalty, factors)
+    if of_mask is not None:
+        return of_mask
     if type(linop) is not Matrix or not linop.sparse or type(penalty) is not L1:
         return None
     if not isinstance(penalty.weight, float) or penalty.weight <= 0:

@@ -156,7 +156,7 @@ class Recorder(Observer):
             **describe_traffic(run.traffic),
             seconds=run.seconds,
             elapsed=self._before,
-            sites=add_visits(self._visited, run.sites()),
+            sites=add_visits(self._visited, run.participants.sites()),
             seed=run.seed,
             reference=self.reference,
             method=run.algorithm.summary,
@@ -221,7 +221,11 @@ class Recorder(Observer):
     def _measure(self, run: Run) -> dict[str, Any]:
         """Return the time of the rounds, the time by the clock (evaluations and waiting too), and each site's part."""
         elapsed = self._before + time.monotonic() - self._began
-        return {"seconds": run.seconds, "elapsed": elapsed, "sites": add_visits(self._visited, run.sites())}
+        return {
+            "seconds": run.seconds,
+            "elapsed": elapsed,
+            "sites": add_visits(self._visited, run.participants.sites()),
+        }
 
     def _write_best(self) -> None:
         if self._best is None or self._best_written:

@@ -1,0 +1,370 @@
+"""What answers for a site at the levels ``sums`` and ``private``: a short list of questions, and nothing else.
+
+====================  ======  =======  ==========================================================================
+kind                  sums    private  answer
+====================  ======  =======  ==========================================================================
+``schema``            yes     yes      the columns that the policy declares; nothing is read from the table
+``budget``            yes     yes      what is left
+``join``, ``meet``    yes     masked   this site's key of a run, signed; the keys of all members
+``varying``           yes             which columns of a model vary here, signed
+``information``       yes             score, information and deviance at a point, masked (128 bits)
+``release``                   yes      a sum with noise (:mod:`fpdfp.privacy.releases`); masked with members
+====================  ======  =======  ==========================================================================
+
+At ``sums`` all rules of the filter about rows and points stay, since a sum in which only one row differs from zero is
+that row's. Beside them, a model is refused with a column that varies at fewer than three members: a sum over the others
+is zero or known, so that it is one site's. Sites tell each other which columns vary, in signed statements that the
+analyst hands on and cannot change; that much everybody learns.
+
+At ``private`` no refusal depends on rows. Rows that a design cannot take, that are too long, or whose outcome is not
+one of the classes do not count, each for itself. The ledger is written before a reply leaves. The noise is a function
+of this site's secret and the request, so the same request has the same reply and costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+import numpy as np
+
+from fpdfp._typing import Array
+from fpdfp.cohorts.losses import Informations
+from fpdfp.cohorts.serialization import pack
+from fpdfp.cohorts.validation import validate
+from fpdfp.errors import ArgumentError, MessageError, Refusal
+from fpdfp.federation import guard
+from fpdfp.federation.policy import MEMBERS, Policy, refuse
+from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, Schema, dump
+from fpdfp.federation.request_guard import Model, RequestGuard
+from fpdfp.federation.secret import Secret
+from fpdfp.formula.evaluation import evaluate
+from fpdfp.formula.tree import Survival
+from fpdfp.privacy.fixed_point import WIDE, WORD, to_wide
+from fpdfp.privacy.journal import Journal
+from fpdfp.privacy.ledger import Ledger
+from fpdfp.privacy.masks import Masker, Membership, RunKey, pair_keys, run_key
+from fpdfp.privacy.noise import Stream
+from fpdfp.privacy.releases import Release, Rows, add_noise, bounded, exact_sum
+from fpdfp.problem import LocalLosses
+
+if TYPE_CHECKING:
+    from fpdfp.federation.table import SiteTable
+
+#: The files of masked sums and of the privacy budget in a site's folder.
+MASKS, LEDGER = "masks.journal", "privacy.journal"
+#: How many runs a site remembers the keys of, and how many models.
+RUNS, MODELS = 16, 16
+
+
+class Statement(NamedTuple):
+    """Which columns of a model vary at a site, one byte each, and the site's signature."""
+
+    varying: bytes
+    signature: bytes
+
+
+def run_name(run: str) -> bytes:
+    """Return a run's name as masks have it."""
+    return hashlib.sha256(b"fpdfp run" + run.encode()).digest()
+
+
+def spec_digest(tree: Any) -> bytes:
+    """Return a digest of the specification of a model."""
+    return hashlib.sha256(pack(tree)).digest()
+
+
+def membership_of(policy: Policy) -> Membership:
+    """Return the members that a policy names."""
+    return Membership({name: bytes.fromhex(key) for name, key in policy.members.items()}, MEMBERS)
+
+
+def varying_statement(membership: Membership, run: bytes, spec: bytes, varying: bytes) -> bytes:
+    """Return what a site signs."""
+    return b"fpdfp varying" + run + membership.digest + spec + varying
+
+
+class ProtectedGuard(RequestGuard):
+    """Answers for a site whose policy has the level ``sums`` or ``private``.
+
+    Parameters
+    ----------
+    name, table, policy, folder
+        As those of :class:`RequestGuard`.
+    """
+
+    kinds: Mapping[str, str] = {
+        "schema": "schema", "budget": "schema", "join": "fits", "meet": "fits", "varying": "fits",
+        "information": "tests", "release": "fits",
+    }  # fmt: skip
+
+    def __init__(self, name: str, table: SiteTable, policy: Policy, folder: Path) -> None:
+        if policy.level == "filter":
+            raise ArgumentError("level", "must be 'sums' or 'private' for what protects beyond a filter")
+        for column, declared in policy.columns_of_the_table.items():
+            if "type" not in declared:
+                raise ArgumentError("columns_of_the_table", f"must declare the type of {column!r} at this level")
+        super().__init__(name, table, policy, folder)
+        self.secret = Secret.of(self.folder)
+        self.membership = membership_of(policy) if policy.members else None
+        if self.membership is not None and self.membership.identities.get(name) != self.secret.public:
+            self.close()
+            raise ArgumentError("members", f'must have this site\'s own key: {name} = "{self.secret.public.hex()}"')
+        self._journal = Journal(self.folder / MASKS)
+        self._ledger = Ledger(self.folder / LEDGER, policy.epsilon, policy.delta) if policy.level == "private" else None
+        self._maskers: dict[str, Masker] = {}
+        self._made: dict[bytes, Model] = {}
+
+    def close(self) -> None:
+        for one in (getattr(self, "_journal", None), getattr(self, "_ledger", None)):
+            if one is not None:
+                one.close()
+        super().close()
+
+    def _compute(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
+        level = self.policy.level
+        if kind == "schema":
+            return {"reply": dump(declared_schema(self.policy))}
+        if kind == "budget":
+            return {"reply": self._tell_budget()}
+        if kind in ("join", "meet"):
+            return {"reply": self._join(asked) if kind == "join" else self._meet(asked)}
+        if kind == "release" and level == "private":
+            return {"reply": self._release_sum(asked)}
+        if kind in ("varying", "information") and level == "sums":
+            return {"reply": self._tell_varying(asked) if kind == "varying" else self._add_information(asked)}
+        raise refuse("kinds", f"this site does not answer {kind!a} at the level {level!a}")
+
+    def _refuse(self, error: Refusal) -> tuple[dict[str, Any], str]:
+        if self.policy.level == "private":  # no refusal depends on rows: they are not counted
+            return {"refused": error.sentence, "rule": error.rule}, f"{error.rule}: {error.sentence}"
+        return super()._refuse(error)
+
+    def _tell_budget(self) -> dict[str, Any]:
+        if self._ledger is None:
+            spent = self.budget.spent
+            return {"level": "sums", "spent": spent.total, "allowed": self.policy.analyses}
+        account = self._ledger.account(self._data)
+        return {
+            "level": "private", "spent": account.spent, "allowed": account.total, "left": account.left,
+            "delta": account.delta,
+            "radius": self.policy.radius, "shares": self._shares,
+        }  # fmt: skip
+
+    @property
+    def _shares(self) -> int:
+        """Over how many sites the variance of the noise is shared out."""
+        return 1 if self.membership is None else len(self.membership.identities) - self.policy.colluding
+
+    # ------------------------------------------------------------ masks
+
+    def _members(self) -> Membership:
+        if self.membership is None:
+            raise refuse("kinds", "this site adds all of its noise itself: its policy names no members")
+        return self.membership
+
+    def _private_key(self, run: bytes) -> bytes:
+        """Return this site's key of a run: the same again after a restart."""
+        return self.secret.derive(b"run" + run + self._members().digest)
+
+    def _join(self, asked: dict[str, Any]) -> dict[str, Any]:
+        run = run_name(str(asked["run"]))
+        key = run_key(self._private_key(run), self.secret.identity, self._members(), run)
+        return {"public": key.public, "signature": key.signature, "members": list(self._members().identities)}
+
+    def _meet(self, asked: dict[str, Any]) -> dict[str, Any]:
+        keys = read_pairs(asked.get("keys"), RunKey)
+        run = run_name(str(asked["run"]))
+        pairs = pair_keys(self.name, self._private_key(run), keys, self._members(), run)
+        self._maskers[str(asked["run"])] = Masker(self.name, pairs, run, self._journal)
+        while len(self._maskers) > RUNS:
+            self._maskers.pop(next(iter(self._maskers)))
+        return {}
+
+    def _masker(self, asked: dict[str, Any]) -> Masker:
+        found = self._maskers.get(str(asked["run"]))
+        if found is None:
+            raise MessageError("the members of this run have not met: send their keys first")
+        return found
+
+    # ------------------------------------------------------------ sums
+
+    def _read_model(self, asked: dict[str, Any]) -> tuple[ModelSpec, bytes]:
+        spec: ModelSpec = self.questions.read_spec(asked.get("spec"))
+        check_plain(spec)
+        return spec, spec_digest(dump(spec))
+
+    def _model(self, spec: ModelSpec, digest: bytes) -> Model:
+        if digest not in self._made:
+            self._made[digest] = self._make(dump(spec))
+            while len(self._made) > MODELS:
+                self._made.pop(next(iter(self._made)))
+        return self._made[digest]
+
+    def _varying(self, spec: ModelSpec) -> bytes:
+        """Return which columns have more than one value here; the intercept counts as one that has."""
+        X = self.table.features(spec, self.name).X
+        found = X.max(axis=0) > X.min(axis=0)
+        if spec.intercept:
+            found[len(spec.design.names)] = True
+        return bytes(found.astype(np.uint8))
+
+    def _tell_varying(self, asked: dict[str, Any]) -> dict[str, Any]:
+        spec, digest = self._read_model(asked)
+        self._model(spec, digest)  # all rules of the filter first
+        varying = self._varying(spec)
+        told = varying_statement(self._members(), run_name(str(asked["run"])), digest, varying)
+        return {"varying": varying, "signature": self.secret.identity.sign(told)}
+
+    def _check_varying(self, asked: dict[str, Any], spec: ModelSpec, digest: bytes) -> None:
+        """Refuse a model with a column that varies at fewer than three members."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        members, run = self._members(), run_name(str(asked["run"]))
+        statements = read_pairs(asked.get("statements"), Statement)
+        if set(statements) != set(members.identities):
+            raise Refusal("a masked sum needs the statement of every member", rule="members")
+        for name, one in statements.items():
+            key = Ed25519PublicKey.from_public_bytes(members.identities[name])
+            try:
+                key.verify(one.signature, varying_statement(members, run, digest, one.varying))
+            except InvalidSignature:
+                raise Refusal(f"the statement of {name} is not signed by it", rule="members") from None
+            if len(one.varying) != spec.columns or not set(one.varying) <= {0, 1}:
+                raise MessageError("a statement must have 0 or 1 for each column")
+        if statements[self.name].varying != self._varying(spec):
+            raise Refusal("the statement of this site is one of other data", rule="members")
+        count = np.sum([list(one.varying) for one in statements.values()], axis=0)
+        few = [name for name, number in zip(spec.names, count, strict=True) if number < MEMBERS]
+        if few:
+            raise Refusal(
+                f"the column {few[0]!r} varies at fewer than {MEMBERS} sites, so that its sums would be those of "
+                "single sites: leave it out, or join levels", rule="members",
+            )  # fmt: skip
+
+    def _add_information(self, asked: dict[str, Any]) -> dict[str, Any]:
+        spec, digest = self._read_model(asked)
+        masker = self._masker(asked)
+        self._check_varying(asked, spec, digest)
+        question = validate(asked.get("question"), Informations, "a question")
+        if question.robust:
+            raise refuse("kinds", "masked sums have no products of scores of rows: robust must be False")
+        model = self._model(spec, digest)
+        offered = model.site.offer(question, model.site.losses)
+        sums = question.answer(LocalLosses(offered, np.arange(1), None, (), 1.0))
+        numbers = np.concatenate([part[0].reshape(-1) for part in (sums.numbers, sums.score, sums.hessian)])
+        request = pack({"kind": "information", "spec": digest, "question": dump(question)})
+        words = masker.mask(to_wide(numbers, len(self._members().identities)), WIDE, request)
+        return {"words": words.tobytes()}
+
+    # ------------------------------------------------------------ noise
+
+    def _release_sum(self, asked: dict[str, Any]) -> dict[str, Any]:
+        spec, digest = self._read_model(asked)
+        try:
+            release = validate(asked.get("release"), Release, "a release")
+        except ArgumentError as error:
+            raise MessageError(f"a release: {error}") from None
+        guard.check_design(spec.design, self.policy)
+        if spec.family != ("Logistic" if release.loss == "logistic" else "LeastSquares") or spec.ridge.any():
+            raise refuse("kinds", "a release is of a logistic model, or of squares, without a ridge")
+        declared = self.policy.columns_of_the_table
+        missing = [name for name in spec.design.columns if name not in declared]
+        if missing:
+            raise refuse("columns", f"this site does not declare the type of the column {missing[0]!r}")
+        if release.x is not None and len(release.x) != spec.columns:
+            raise MessageError(f"x must have {spec.columns} entries, got {len(release.x)}")
+        assert self._ledger is not None
+        radius, shares = self.policy.radius, self._shares
+        masker = None if self.membership is None else self._masker(asked)
+        rows = bounded(*private_rows(self.table, spec, release.loss), radius, release.loss, release.long_rows)
+        total = exact_sum(release, rows, radius)
+        request = pack(
+            {"kind": "release", "spec": digest, "release": dump(release), "radius": radius, "shares": shares}
+        )
+        tag = hmac.digest(self._data.encode(), request, "sha256")
+        self._ledger.spend(self._data, tag.hex(), release.mu, release.kind, self._asker)
+        stream = Stream(self.secret.derive(b"noise"), tag)
+        integers = add_noise(release, total, radius, spec.columns, stream, shares)
+        words = integers.view(np.uint64) if masker is None else masker.mask(integers, WORD, request)
+        return {"words": words.tobytes(), "radius": radius, "shares": shares}
+
+    def answer(self, asked: dict[str, Any], asker: Any) -> dict[str, Any]:
+        self._asker = asker.name
+        return super().answer(asked, asker)
+
+
+def declared_schema(policy: Policy) -> Schema:
+    """Return the columns that a policy declares; values may be missing in any."""
+    columns = []
+    for name, given in policy.columns_of_the_table.items():
+        kind: Any = given.get("type") if policy.allows(name) else "hidden"
+        levels: tuple[Any, ...] = (False, True) if kind == "truth" else tuple(given.get("levels") or ())
+        columns.append(ColumnSchema(name, kind, given.get("unit"), 1, levels, (1,) * len(levels)))
+    if any(column.kind not in get_args(Kind) for column in columns):
+        raise MessageError("the type of a declared column is none")
+    return Schema(None, tuple(columns))
+
+
+def check_plain(spec: ModelSpec) -> None:
+    """Refuse models that have more than columns of rows: sites, periods, strata, weights and clusters."""
+    design = spec.design
+    if spec.family not in ("GLM", "Logistic", "LeastSquares"):
+        raise refuse("kinds", f"at this level a model is a GLM, and not {spec.family}")
+    if spec.effects or spec.periods or spec.class_weights or design.strata or design.cluster or design.weights:
+        raise refuse("kinds", "at this level models have no site effects, periods, strata, clusters and weights")
+    if isinstance(design.response, Survival):
+        raise refuse("kinds", "at this level the response is a column, and not times of events")
+    if design.offset is not None or design.filled or not spec.intercept:
+        raise refuse("kinds", "at this level models have an intercept, no offset, and drop rows with missing values")
+
+
+def private_rows(table: SiteTable, spec: ModelSpec, loss: str) -> Rows:
+    """Return the rows that a design can take, each judged by itself: no row changes what becomes of another."""
+    design = spec.design
+    assert not isinstance(design.response, Survival)
+    used = design.complete(table)
+    for factor in design.coded:
+        used &= known_levels(table, factor.coded, factor.levels)
+    column = getattr(design.response, "column", None)
+    if spec.classes and column is not None:
+        used &= known_levels(table, column, spec.classes)
+    rows = table.take(used, design.columns)
+    with np.errstate(all="ignore"):
+        X = design.matrix(rows, spec.means)
+        X = np.where(spec.scale > 0, (X - spec.centre) / np.where(spec.scale > 0, spec.scale, 1.0), 0.0)
+        y = (
+            rows.response(design.response, spec.classes)
+            if spec.classes and column is not None
+            else np.broadcast_to(np.asarray(evaluate(design.response, rows, {}), np.float64), len(rows))
+        )
+    if loss == "logistic":
+        y = np.where(np.isin(y, (0.0, 1.0)), 2.0 * y - 1.0, np.nan)
+    return Rows(np.column_stack([X, np.ones(len(X))]), np.array(y))
+
+
+def known_levels(table: SiteTable, column: str, levels: tuple[Any, ...]) -> Array:
+    """Return in which rows a column has one of some levels."""
+    found = table.values(column)
+    own = found.levels
+    texts = {level for level in levels if isinstance(level, str)}
+    numbers = {float(level) for level in levels if not isinstance(level, str)}
+    if own is None:
+        known = np.isin(found.numbers, list(numbers))
+    else:
+        known = np.isin(found.numbers, [i for i, level in enumerate(own) if level in texts or level in numbers])
+    return np.asarray(known & ~found.missing)
+
+
+def read_pairs(tree: Any, kind: Any) -> dict[str, Any]:
+    """Return pairs of bytes by name."""
+    if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
+        raise MessageError("keys and statements must be by the names of sites")
+    for pair in tree.values():
+        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, bytes) for one in pair)):
+            raise MessageError("keys and statements must be pairs of bytes")
+    return {name: kind(*pair) for name, pair in tree.items()}

@@ -1,0 +1,462 @@
+"""Sites at the levels ``sums`` and ``private``: models, refusals and attacks, through the guards of the sites."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import chisquare
+
+from fpdfp.cohorts.serialization import pack, unpack
+from fpdfp.errors import ArgumentError, MessageError, Refusal
+from fpdfp.federation.cohort import TableCohort
+from fpdfp.federation.keys import Asker
+from fpdfp.federation.policy import Policy
+from fpdfp.federation.protected import ProtectedGuard, run_name
+from fpdfp.federation.questions import read_answer, write
+from fpdfp.federation.secret import Secret
+from fpdfp.federation.table import SiteTable
+from fpdfp.models.protected import Protected, masked_glm, private_model
+from fpdfp.privacy.fixed_point import from_wide
+
+pytest.importorskip("cryptography")
+NAMES = ("east", "north", "south")
+COLUMNS = {
+    "age": {"type": "number"},
+    "stage": {"type": "category", "levels": ["I", "II", "III"]},
+    "died": {"type": "truth"},
+    "visits": {"type": "integer"},
+    "months": {"type": "number"},
+}
+
+
+def patients(rows: int = 300, seed: int = 0, names: tuple[str, ...] = NAMES) -> dict[str, pd.DataFrame]:
+    tables = {}
+    for place, name in enumerate(names):
+        rng = np.random.default_rng([seed, place])
+        age = rng.normal(60 + 3 * place, 10, rows).round()
+        stage = rng.choice(["I", "II", "III"], rows, p=[0.5, 0.3, 0.2])
+        eta = -4 + 0.05 * age + np.where(stage == "III", 1.0, 0.0)
+        tables[name] = pd.DataFrame(
+            {
+                "age": age,
+                "stage": stage,
+                "died": (rng.random(rows) < 1 / (1 + np.exp(-eta))).astype(int),
+                "visits": rng.poisson(np.exp(0.2 * eta)),
+                "months": 10 + 0.3 * age + rng.normal(0, 4, rows),
+                "patient_id": np.arange(rows),
+            }
+        )
+    return tables
+
+
+class Sites(TableCohort):
+    """Sites behind their guards, in this process; all that is said goes through parcels."""
+
+    def __init__(self, folder: Path, tables: Mapping[str, pd.DataFrame], masked: bool = True, **policy: Any) -> None:
+        self.folder, self.tables = folder, dict(tables)
+        keys = {name: Secret.of(folder / name).public.hex() for name in tables}
+        self.policy = Policy(**({"members": keys if masked else {}, "columns_of_the_table": COLUMNS} | policy))
+        self.guards: dict[str, ProtectedGuard] = {}
+        self.sequence = itertools.count(1)
+        #: Changes what a site is asked, and what it has answered: a hub that reads and writes everything.
+        self.hub: Callable[[str, dict[str, Any], bool], dict[str, Any]] = lambda name, tree, reply: tree
+        self.seen: list[tuple[str, dict[str, Any]]] = []
+        for name in tables:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        table = SiteTable.read(self.tables[name], COLUMNS)
+        self.guards[name] = ProtectedGuard(name, table, self.policy, self.folder / name)
+
+    def close(self) -> None:
+        for guard in self.guards.values():
+            guard.close()
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self.tables)
+
+    def exchange(self, run: str, trees: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        found = {}
+        for name, tree in trees.items():
+            asked = self.hub(name, {**tree, "run": run, "sequence": next(self.sequence), "site": name}, False)
+            asker = Asker("ann", "analyst", "ab" * 32, "study")
+            said = unpack(pack(self.guards[name].answer(unpack(pack(asked)), asker)))
+            said = self.hub(name, said, True)
+            if "refused" in said:
+                raise Refusal(f"{name}: {said['refused']}")
+            if "error" in said:
+                raise MessageError(f"{name}: {said['error']}")
+            self.seen.append((name, said["reply"]))
+            found[name] = said["reply"]
+        return found
+
+    def gather(self, question: Any, names: Any, *, each: bool) -> list[Any]:
+        trees = {name: write(question) | ({"each": True} if each else {}) for name in names}
+        return [read_answer(question, one) for one in self.exchange(secrets.token_hex(8), trees).values()]
+
+    def losses(self, spec: Any) -> Any:
+        raise AssertionError("no losses at this level")
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Sites]]:
+    with contextlib.ExitStack() as stack:
+
+        def begin(tables: Mapping[str, pd.DataFrame] | None = None, **policy: Any) -> Sites:
+            sites = Sites(tmp_path, tables or patients(), **({"level": "sums"} | policy))
+            stack.callback(sites.close)
+            return sites
+
+        yield begin
+
+
+def pooled(tables: Mapping[str, pd.DataFrame], response: str, family: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients and standard errors of all rows in one place, by Newton steps in float64."""
+    frame = pd.concat(tables.values())
+    X = np.column_stack([frame["age"], frame["stage"] == "II", frame["stage"] == "III", np.ones(len(frame))])
+    y, x = frame[response].to_numpy(float), np.zeros(4)
+    for _ in range(60):
+        eta = X @ x
+        if family == "binomial":
+            mu, w = 1 / (1 + np.exp(-eta)), np.exp(-eta) / (1 + np.exp(-eta)) ** 2
+        elif family == "poisson":
+            mu = w = np.exp(eta)
+        else:
+            mu, w = eta, np.ones(len(y))
+        H = (X * w[:, None]).T @ X
+        x = x + np.linalg.solve(H, X.T @ (y - mu))
+    dispersion = float(((y - mu) ** 2).sum() / (len(y) - 4)) if family == "gaussian" else 1.0
+    return x, np.sqrt(dispersion * np.diag(np.linalg.inv(H)))
+
+
+@pytest.mark.parametrize(("response", "family"), [("died", "binomial"), ("visits", "poisson"), ("months", "gaussian")])
+def test_masked_models_are_those_of_all_rows(make: Callable[..., Sites], response: str, family: str) -> None:
+    sites = make()
+    fit = masked_glm(sites, f"{response} ~ age + C(stage)", family)
+    x, errors = pooled(sites.tables, response, family)
+    assert fit.names == ("age", "C(stage)[T.II]", "C(stage)[T.III]", "Intercept")
+    assert fit.coefficients == pytest.approx(x, rel=1e-10, abs=1e-11)
+    assert fit.standard_errors == pytest.approx(errors, rel=1e-10)
+    assert fit.rows == 900
+    assert fit.frame().shape == (4, 6)
+
+
+def test_no_reply_has_a_sites_own_numbers(make: Callable[..., Sites]) -> None:
+    sites = make()
+    masked_glm(sites, "died ~ age")
+    words = [reply["words"] for _, reply in sites.seen if "words" in reply]
+    assert len(words) >= 9
+    counts = np.bincount(np.frombuffer(b"".join(words), np.uint8), minlength=256)
+    assert chisquare(counts).pvalue > 1e-6
+    # without masks the first number would be 300 rows, and its high word 300
+    assert all(from_wide(np.frombuffer(one, "<u8").reshape(-1, 2))[0] != 300.0 for one in words)
+    for _, reply in sites.seen:
+        assert set(reply) <= {"words", "public", "signature", "members", "varying", "rows", "columns"}
+        assert reply.get("rows") is None
+
+
+def spec_of(sites: Sites, formula: str = "died ~ age") -> Any:
+    """What a run asks for the first information of a model, after its members have met."""
+    asked: list[dict[str, Any]] = []
+    before = sites.hub
+
+    def watch(name: str, tree: dict[str, Any], reply: bool) -> dict[str, Any]:
+        if not reply and tree.get("kind") == "information":
+            asked.append(tree)
+        return before(name, tree, reply)
+
+    sites.hub = watch
+    masked_glm(sites, formula)
+    sites.hub = before
+    return next(tree for tree in asked if tree["site"] == "north")
+
+
+def test_the_same_request_has_the_same_reply_after_a_restart(make: Callable[..., Sites]) -> None:
+    sites = make()
+    asked = spec_of(sites)
+    asker = Asker("ann", "analyst", "ab" * 32, "study")
+    before = sites.guards["north"].answer(asked, asker)
+    assert sites.guards["north"].answer(asked, asker) == before
+    sites.guards["north"].close()
+    sites.start("north")
+    assert "have not met" in sites.guards["north"].answer(asked, asker)["error"]
+    keys = sites.exchange(asked["run"], {n: {"kind": "join"} for n in NAMES})
+    pairs = {name: [reply["public"], reply["signature"]] for name, reply in keys.items()}
+    sites.exchange(asked["run"], {"north": {"kind": "meet", "keys": pairs}})
+    assert sites.guards["north"].answer(asked, asker) == before
+
+
+def test_data_that_have_changed_do_not_get_the_same_mask(make: Callable[..., Sites]) -> None:
+    """The difference of two replies to the same request would be the row that was removed."""
+    sites = make()
+    asked = spec_of(sites)
+    sites.guards["north"].close()
+    sites.tables["north"] = sites.tables["north"].iloc[1:]
+    sites.start("north")
+    asker = Asker("ann", "analyst", "ab" * 32, "study")
+    keys = sites.exchange("other", {n: {"kind": "join"} for n in NAMES})
+    pairs = {name: [reply["public"], reply["signature"]] for name, reply in keys.items()}
+    said = sites.guards["north"].answer({**asked, "kind": "meet", "keys": pairs}, asker)
+    assert "refused" in said
+    assert "have changed since this run began" in said["refused"]
+
+
+def test_a_level_that_one_of_three_sites_lacks_is_refused(make: Callable[..., Sites]) -> None:
+    tables = patients()
+    tables["north"] = tables["north"].assign(stage=tables["north"]["stage"].replace("III", "II"))
+    with pytest.raises(Refusal, match=r"C\(stage\)\[T.III\].* varies at fewer than 3 sites"):
+        masked_glm(make(tables), "died ~ age + C(stage)")
+
+
+def test_a_statement_of_varying_columns_cannot_be_forged(make: Callable[..., Sites]) -> None:
+    """The analyst or the hub says that a column varies everywhere, so that one site's sums would come out."""
+    tables = patients()
+    tables["north"] = tables["north"].assign(stage=tables["north"]["stage"].replace("III", "II"))
+    sites = make(tables)
+
+    def everywhere(name: str, tree: dict[str, Any], reply: bool) -> dict[str, Any]:
+        if reply and "varying" in tree.get("reply", {}):
+            varying = b"\1" * len(tree["reply"]["varying"])
+            return {"reply": tree["reply"] | {"varying": varying}}
+        return tree
+
+    sites.hub = everywhere
+    with pytest.raises(Refusal, match="statement of north is not signed by it"):
+        masked_glm(sites, "died ~ age + C(stage)")
+
+
+def test_a_hub_cannot_swap_keys_or_invent_members(make: Callable[..., Sites]) -> None:
+    sites = make()
+    mallory = Secret(b"m" * 32)
+    from fpdfp.privacy.masks import run_key
+
+    def swap(name: str, tree: dict[str, Any], reply: bool) -> dict[str, Any]:
+        if not reply and tree.get("kind") == "meet":
+            guard = sites.guards["south"]
+            assert guard.membership is not None
+            own = run_key(mallory.derive(b"x"), mallory.identity, guard.membership, run_name(tree["run"]))
+            return tree | {"keys": tree["keys"] | {"south": [own.public, own.signature]}}
+        return tree
+
+    sites.hub = swap
+    with pytest.raises(Refusal, match="run key of south is not signed by the identity that this site knows"):
+        masked_glm(sites, "died ~ age")
+
+    def invent(name: str, tree: dict[str, Any], reply: bool) -> dict[str, Any]:
+        if not reply and tree.get("kind") == "meet":
+            return tree | {"keys": tree["keys"] | {"west": tree["keys"]["south"]}}
+        return tree
+
+    sites.hub = invent
+    with pytest.raises(Refusal, match="must be those of its membership"):
+        masked_glm(sites, "died ~ age")
+
+
+def test_a_sum_without_a_site_or_over_other_members_is_impossible(make: Callable[..., Sites]) -> None:
+    """Sums over memberships that differ by one site would be that site's: the policy names one membership."""
+    sites = make(patients(names=("east", "north", "south", "west")))
+    some = Protected(sites)
+    some.names = ["east", "north", "south"]
+    with pytest.raises(ArgumentError, match="must have the members of each site's policy"):
+        some.meet()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["sums", "moments", "request", "evaluation", "calibration", "risk", "log_rank", "baseline", "concordance", "plan",
+     "propose", "release", "rows", ""],
+)  # fmt: skip
+def test_everything_else_is_refused_at_sums(make: Callable[..., Sites], kind: str) -> None:
+    with pytest.raises(Refusal, match="does not answer"):
+        make().exchange("run", {"north": {"kind": kind, "question": {}, "spec": {}}})
+
+
+@pytest.mark.parametrize(
+    "kind", ["sums", "moments", "request", "evaluation", "information", "varying", "plan", "propose"]
+)
+def test_everything_else_is_refused_at_private(make: Callable[..., Sites], kind: str) -> None:
+    with pytest.raises(Refusal, match="does not answer"):
+        make(level="private").exchange("run", {"north": {"kind": kind, "question": {}, "spec": {}}})
+
+
+def test_rules_of_the_filter_stay_at_sums(make: Callable[..., Sites]) -> None:
+    with pytest.raises(ArgumentError, match="does not allow the column 'patient_id'"):
+        masked_glm(make(columns_of_the_table=COLUMNS | {"patient_id": {"type": "number"}}), "died ~ I(patient_id)")
+
+
+def test_few_rows_are_refused_at_sums(make: Callable[..., Sites]) -> None:
+    with pytest.raises(Refusal, match="rows"):
+        masked_glm(make(patients(rows=9)), "died ~ age")
+
+
+def test_policies_that_protect_nobody_are_refused(tmp_path: Path) -> None:
+    key = {name: (name * 16).encode().hex()[:64] for name in ("aaaa", "bbbb", "cccc")}
+    with pytest.raises(ArgumentError, match="members must be at least 3 sites"):
+        Policy(level="sums")
+    with pytest.raises(ArgumentError, match=r"members must be at least 3 sites.*of two"):
+        Policy(level="private", members=dict(itertools.islice(key.items(), 2)))
+    with pytest.raises(ArgumentError, match="64 digits"):
+        Policy(level="sums", members=dict.fromkeys(key, "ab"))
+    with pytest.raises(ArgumentError, match="different keys"):
+        Policy(level="sums", members=dict.fromkeys(key, "ab" * 32))
+    with pytest.raises(ArgumentError, match="colluding must leave two"):
+        Policy(level="private", members=key, colluding=2)
+    for bad in ({"epsilon": 0.0}, {"epsilon": 101.0}, {"delta": 1.0}, {"radius": 0.0}):
+        with pytest.raises(ArgumentError):
+            Policy(level="private", **bad)
+    with pytest.raises(ArgumentError, match="must have this site's own key"):
+        ProtectedGuard(
+            "aaaa", SiteTable.read(patients()["north"], COLUMNS), Policy(level="sums", members=key), tmp_path
+        )
+    with pytest.raises(ArgumentError, match="must declare the type of 'age'"):
+        ProtectedGuard(
+            "aaaa", SiteTable.read(patients()["north"], {}),
+            Policy(level="private", columns_of_the_table={"age": {"unit": "years"}}), tmp_path,
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------- private
+
+RANGES = {"age": (20, 100)}
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_private_model(make: Callable[..., Sites], masked: bool) -> None:
+    sites = make(patients(10_000), level="private", epsilon=8.0, radius=2.0, masked=masked)
+    model = private_model(sites, "died ~ age + C(stage)", rows=30_000, epsilon=8.0, ranges=RANGES)
+    x, _ = pooled(sites.tables, "died", "binomial")
+    assert model.coefficients[0] == pytest.approx(x[0], abs=0.02)
+    assert model.coefficients[2] == pytest.approx(x[2], abs=0.3)
+    assert model.privacy.epsilon == pytest.approx(8.0, abs=1e-6)
+    table = model.frame()
+    assert ((table["lower"] < x) & (x < table["upper"])).sum() >= 2
+    for budget in Protected(sites).exchange({"kind": "budget"}).values():
+        assert budget["spent"] == pytest.approx(8.0, abs=1e-6)
+        assert budget["shares"] == (2 if masked else 1)
+    with pytest.raises(Refusal, match="privacy budget of this site is spent"):
+        private_model(sites, "died ~ age", rows=30_000, epsilon=0.1, ranges=RANGES)
+
+
+def release_tree(sites: Sites, run: str = "run", **more: Any) -> dict[str, Any]:
+    """A release of a site that adds all of its noise itself, as it is asked for."""
+    asked: list[dict[str, Any]] = []
+
+    def watch(name: str, tree: dict[str, Any], reply: bool) -> dict[str, Any]:
+        if not reply and tree.get("kind") == "release":
+            asked.append(tree)
+            raise StopIteration
+        return tree
+
+    sites.hub = watch
+    with contextlib.suppress(StopIteration):
+        private_model(sites, "died ~ age + C(stage)", rows=900, epsilon=0.5, ranges=RANGES)
+    sites.hub = lambda name, tree, reply: tree
+    return asked[0] | more
+
+
+def integers(sites: Sites, tree: dict[str, Any]) -> np.ndarray:
+    reply = sites.exchange(tree["run"], {"north": tree})["north"]
+    return np.frombuffer(reply["words"], "<i8")
+
+
+def test_repeated_releases_average_nothing_out_and_cost_nothing(make: Callable[..., Sites]) -> None:
+    sites = make(level="private", masked=False, radius=2.0)
+    tree = release_tree(sites)
+    first = integers(sites, tree)
+    assert all((integers(sites, {**tree, "run": run}) == first).all() for run in ("a", "b"))
+    spent = sites.exchange("c", {"north": {"kind": "budget"}})["north"]["spent"]
+    sites.guards["north"].close()
+    sites.start("north")
+    assert (integers(sites, tree) == first).all()
+    assert sites.exchange("c", {"north": {"kind": "budget"}})["north"]["spent"] == spent
+
+
+def test_no_row_changes_what_becomes_of_another_or_of_a_refusal(make: Callable[..., Sites], tmp_path: Path) -> None:
+    """Rows that a design cannot take, added to a table: the sum stays as it is, and nothing is refused."""
+    from fpdfp.federation.protected import private_rows
+    from fpdfp.federation.questions import read_spec
+
+    sites = make(level="private", masked=False, radius=2.0)
+    spec = read_spec(release_tree(sites)["spec"])
+    table = sites.tables["north"]
+    base = private_rows(SiteTable.read(table, COLUMNS), spec, "logistic")
+    bad = pd.DataFrame(
+        {"age": [np.nan, np.inf, -np.inf, 50.0, 50.0], "stage": ["I", "I", "II", None, "III"],
+         "died": [1, 0, 1, 1, np.nan], "visits": 0, "months": 0.0, "patient_id": 0}
+    )  # fmt: skip
+    with_bad = private_rows(SiteTable.read(pd.concat([table, bad]), COLUMNS), spec, "logistic")
+    finite = np.isfinite(with_bad.X).all(axis=1) & np.isfinite(with_bad.y)
+    assert (with_bad.X[finite] == base.X).all()
+    assert (with_bad.y[finite] == base.y).all()
+    # a level that the model does not know drops its rows alone
+    fewer = dataclasses.replace(spec.design, terms=spec.design.terms)
+    unknown = table.assign(stage=table["stage"].replace("III", "IV"))
+    loose = COLUMNS | {"stage": {"type": "category"}}
+    some = private_rows(SiteTable.read(unknown, loose), dataclasses.replace(spec, design=fewer), "logistic")
+    assert len(some.y) == int((table["stage"] != "III").sum())
+
+
+def test_one_row_is_answered_at_private(tmp_path: Path) -> None:
+    """At the filter fewer than ten rows are refused; here a refusal would tell, and noise protects instead."""
+    for rows in (1, 2, 9):
+        tables = patients() | {"north": patients()["north"].iloc[:rows]}
+        sites = Sites(tmp_path / f"{rows}", tables, masked=False, level="private", radius=2.0)
+        with contextlib.closing(sites):
+            assert np.abs(integers(sites, release_tree(sites))).max() > 2**20
+
+
+def test_the_budget_is_one_for_all_designs_and_analysts(make: Callable[..., Sites]) -> None:
+    sites = make(patients(2000), level="private", epsilon=1.0, radius=2.0, masked=False)
+    options: dict[str, Any] = {"rows": 6000, "ranges": RANGES}
+    private_model(sites, "died ~ age", epsilon=0.5, **options)
+    private_model(sites, "died ~ age + C(stage)", epsilon=0.5, mechanism="statistics", **options)
+    squares = private_model(sites, "months ~ age", epsilon=0.3, **options)
+    assert squares.fit.privacy.releases[0][0] == "statistics"
+    with pytest.raises(Refusal, match=r"spent: epsilon 0\.97"):
+        private_model(sites, "died ~ age", epsilon=0.9, **options)
+    sites.guards["north"].close()
+    sites.tables["north"] = sites.tables["north"].iloc[1:]
+    sites.start("north")
+    with pytest.raises(Refusal, match="a person at the site must open an account"):
+        private_model(sites, "died ~ age", epsilon=0.1, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"release": {"kind": "moments", "mu": 1e9}}, "mu must be between"),
+        ({"release": {"kind": "rows", "mu": 0.1}}, "kind: must be"),
+        ({"release": None}, "release"),
+        ({"spec": None}, "a model"),
+    ],
+)
+def test_releases_that_are_no_releases(make: Callable[..., Sites], change: dict[str, Any], message: str) -> None:
+    sites = make(level="private", masked=False)
+    tree = release_tree(sites) | change
+    with pytest.raises((MessageError, Refusal), match=message):
+        sites.exchange("run", {"north": tree})
+
+
+def test_shares_of_colluders_leave_the_noise_that_is_promised(make: Callable[..., Sites]) -> None:
+    """With one of three colluding, the noise of the other two has the whole variance; shared by three it has 2/3."""
+    sites = make(patients(50), level="private", radius=2.0, epsilon=100.0)
+    tree = release_tree(sites)
+    guards = sites.guards.values()
+    assert {guard._shares for guard in guards} == {2}
+    from fpdfp.cohorts.validation import validate
+    from fpdfp.privacy.releases import Release
+
+    release = validate(tree["release"], Release, "a release")
+    whole, share = release.scale(4, 1), release.scale(4, 2)
+    assert 2 * share**2 >= whole**2
+    assert 2 * release.scale(4, 3) ** 2 < whole**2
