@@ -22,13 +22,15 @@ from fpdfp.federation.table import SiteTable
 from fpdfp.formula.tree import Level
 from fpdfp.losses import Losses
 from fpdfp.models.formulas import Asking, Plan, plan
-from fpdfp.models.penalty import NoPenalty
+from fpdfp.models.penalty import ModelPenalty, NoPenalty
 from fpdfp.models.stepping import Scaled
 from fpdfp.survival.periods import name_periods
 
 
 class ByFormula:
     """The part of :class:`fpdfp.models.base.FederatedLinearModel` that knows formulas."""
+
+    penalty_: ModelPenalty
 
     #: The formula that was fitted, None for a matrix.
     formula_: str | None
