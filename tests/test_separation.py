@@ -225,3 +225,17 @@ def test_minimize_tells_of_separation_as_linear_programming_does(noise: float, s
             warnings.simplefilter("always")
             fpdfp.minimize(problem, tol=1e-6)
         assert any("no minimum" in str(one.message) for one in warned) == (found.fun < -1e-3)
+
+
+def test_separation_with_limits_on_bx_is_named() -> None:
+    """A large constant vector fits all rows, and neither differences nor limits that do not bind hold it back."""
+    p = fpdfp.penalties
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(40) < 0.5, 1.0, -1.0)
+    losses = fpdfp.losses.Logistic(y[:, None] * np.abs(rng.standard_normal((40, 3))), y, np.arange(40) % 4)
+    linop = fpdfp.linops.VStack([fpdfp.linops.Difference(3), fpdfp.linops.Identity((3,))])
+    problem = fpdfp.Problem(losses, p.Stacked([p.L1(0.01), p.NonNegative()], shapes=[(2,), (3,)]), linop)
+    with pytest.warns(AccuracyWarning, match="no minimum"):
+        assert not fpdfp.minimize(problem).converged
+    limits = p.Stacked([p.L1(0.01), p.Box(0.0, 3.0)], shapes=[(2,), (3,)])
+    assert fpdfp.minimize(fpdfp.Problem(losses, limits, linop)).converged

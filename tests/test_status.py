@@ -294,6 +294,18 @@ def test_every_status_is_true_where_columns_differ_by_far(loss: str) -> None:
             assert status == "converged" or case.penalty not in ("none", "non-negative", "box"), case
 
 
+@pytest.mark.parametrize(("seed", "spread"), [(109, 0.0), (22, 1.5), (92, 1.5)])
+def test_a_run_with_limits_is_certified_when_it_is_stationary(seed: int, spread: float) -> None:
+    """No scale but 0 makes a dual point with signs feasible: a Newton step in the dual does, for which a run looks."""
+    case = draw_case(seed)._replace(spread=spread)
+    rows = draw_rows(case)
+    count = int(rows.clients.max()) + 1
+    problem, n = make_problem(case, rows), max(1, round(case.share * count))
+    result = fpdfp.solve(problem, rounds=400, tol=case.tol, seed=case.seed, clients_per_round=n)
+    assert result.status == "converged"
+    assert result.rounds <= 80
+
+
 def sparse_binary(seed: int = 0, **options: Any) -> fpdfp.Problem:
     """Sparse binary features, of which few are frequent, as in text and in questionnaires."""
     r = np.random.default_rng(seed)
@@ -366,6 +378,21 @@ def test_a_run_with_a_large_map_that_is_stationary_looks_for_a_bound_at_any_pric
     assert result.status == "converged"
     assert result.certificate.relative_gap is not None
     assert result.certificate.relative_gap <= 0.3
+
+
+def test_a_large_map_sees_no_constants_of_its_components() -> None:
+    """Chains of 100 entries, every third of which is cut in two, and entries that no row has."""
+    size = 1500
+    difference = scipy.sparse.eye_array(size - 1, size, k=1) - scipy.sparse.eye_array(size - 1, size)
+    cut = np.arange(99, size - 1, 100)
+    kept = np.setdiff1d(np.arange(size - 1), np.concatenate([cut, cut[::3] + 50, [0, 1, 2]]))
+    losses = fpdfp.losses.LeastSquares(np.ones((3, size)), np.ones(3))
+    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(0.1), difference.tocsr()[kept])
+    kernel = Feasibility(problem.model).kernel
+    assert problem.has_large_map
+    assert len(kernel) == size - len(kept)
+    assert np.abs(problem.linop.matrix @ kernel.T).max() == 0  # type: ignore[attr-defined]
+    np.testing.assert_allclose(kernel @ kernel.T, np.eye(len(kernel)), atol=1e-12)
 
 
 def test_steps_find_a_feasible_dual_point_of_a_large_map() -> None:

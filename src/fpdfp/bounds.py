@@ -31,7 +31,7 @@ import numpy as np
 from fpdfp._array import namespace
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array, Shape
-from fpdfp.linops.base import LinOp
+from fpdfp.linops import LinOp, Matrix
 from fpdfp.losses.base import EPS, ROUNDINGS, DualPoints, Losses
 from fpdfp.penalties.base import Penalty
 from fpdfp.quadratic.newton import as_matrix
@@ -43,6 +43,8 @@ DENSE_COLUMNS, DENSE_ENTRIES = 1000, 1 << 22
 PRODUCTS = 2000
 #: Singular values below this part of the largest are taken for 0.
 RANK = 1e-10
+#: The most directions that g∘B does not see of a large B which are looked for.
+MOST_UNSEEN = 256
 #: Products with more directions than this are taken from the Hessian, in one question, and are less exact.
 MANY = 12
 #: A product of B with a unit vector is taken for 0 up to this size.
@@ -160,7 +162,7 @@ class Feasibility:
     def kernel(self) -> Array:
         """Directions that g∘B does not see, one a row.
 
-        For a large B, they are single entries, if these are few, and the constants of all others.
+        For a large B they are the constants of its components, if these are few: of entries that no row ties to others.
         """
         linop, xp = self.linop, self.xp
         if linop.is_identity:
@@ -171,17 +173,33 @@ class Feasibility:
             _, values, vectors = self._spectrum
             kernel = vectors[:, values <= self._least].T
         else:
-            # A product with random numbers is 0 where a column is, and nowhere else.
-            random = xp.asarray(np.random.default_rng(0).standard_normal(linop.out_shape))
-            held = (linop.adjoint(self.seen * random) != 0).ravel()
-            entries = xp.flatnonzero(~held)
-            kernel = xp.zeros((len(entries) if len(entries) <= MANY else 0, linop.size_in))
-            kernel[xp.arange(len(kernel)), entries[: len(kernel)]] = 1.0
-            constant = held * max(int(held.sum()), 1) ** -0.5
-            image = self.seen * linop.apply(constant.reshape(linop.in_shape))
-            if held.any() and float(np.abs(image).max()) <= CONSTANT:
-                kernel = xp.concatenate([kernel, constant[None]])
+            parts, steep = self._find_components()
+            flat = xp.flatnonzero(xp.bincount(parts, weights=steep) <= CONSTANT)
+            flat = flat if len(flat) <= MOST_UNSEEN else flat[:0]
+            kernel = (parts == flat[:, None]) * 1.0
+            kernel /= xp.sqrt(kernel.sum(axis=1, keepdims=True))
         return kernel.reshape(-1, *linop.in_shape)
+
+    def _find_components(self) -> tuple[Array, Array]:
+        """Return the component of each entry of x for a large B, and numbers that are 0 where B does not see constants.
+
+        Of a B without entries at hand, all that it sees are one component.
+        """
+        linop, xp = self.linop, self.xp
+        image = abs(self.seen * linop.apply(xp.ones(linop.in_shape))).ravel()
+        if isinstance(linop, Matrix) and linop.sparse:
+            from scipy.sparse import block_array, csr_array
+            from scipy.sparse.csgraph import connected_components
+
+            rows = abs(linop.matrix) * (self.seen != 0).reshape(-1, 1)
+            graph = block_array([[None, csr_array(rows)], [csr_array(rows.shape[::-1]), None]])
+            parts: Array = connected_components(graph, directed=False)[1][linop.size_out :]
+            return np.unique(parts, return_inverse=True)[1], rows.T @ image
+        # A product with random numbers is 0 where a column is, and nowhere else.
+        random = xp.asarray(np.random.default_rng(0).standard_normal(linop.out_shape))
+        held = (linop.adjoint(self.seen * random) != 0).ravel()
+        parts = xp.where(held, 0, xp.cumsum(~held))
+        return parts, held * image.max()
 
     def solve(self, r: Array, products: int = PRODUCTS) -> tuple[Array, int]:
         """Return a small w with Bᵀw = r, as far as there is one, and how many products with B and Bᵀ it took.

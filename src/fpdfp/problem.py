@@ -577,7 +577,8 @@ class Problem:
     def expected_gap(self, x: Array, v: Array, slope: Array, scale: float) -> float:
         """Return about what a gap will be, from what is taken for ∇f(x), and with nobody asked.
 
-        By strong convexity, or with v made feasible and scaled; ``scale`` is about the objective.
+        By strong convexity, or with v made feasible and scaled; ``scale`` is about the objective. With limits on Bx, v
+        may have no room for that: what is left of the slope then counts for a step as long as x, and a gradient step.
         """
         rest = slope + self.linop.adjoint(v)
         convexity = self.total_weight * self.losses.least_convexity
@@ -591,7 +592,12 @@ class Problem:
         young = (
             self.penalty.value(nearest) + self.penalty.conjugate(share * moved) - share * float(np.vdot(image, moved))
         )
-        return min(gap, (1.0 - share) * scale + max(young, 0.0))
+        gap = min(gap, (1.0 - share) * scale + max(young, 0.0))
+        if self.penalty.finite:
+            return gap
+        young = self.penalty.value(nearest) + self.penalty.conjugate(v) - float(np.vdot(nearest, v))
+        left = float(np.abs(rest * x).sum()) + self.default_step * float(np.vdot(rest, rest))
+        return min(gap, max(young, 0.0) + left)
 
     @functools.cached_property
     def _feasibility(self) -> Feasibility:

@@ -218,11 +218,12 @@ class Stopping:
         if not run.problem.is_nearly_feasible(x, certificate.v, self.tol, certificate.scale):
             gap = certificate.relative_gap
             return None if gap is None else self._rests(certificate.objective, gap)
-        ending = self._judge(certificate)
-        if ending is not None and certificate.gap is None and not tracks and run.problem.has_large_map:
+        # Where a bound says nothing, its dual point is 0.
+        found = certificate if certificate.gap is None or run.v is None else certificate._replace(v=run.v)
+        if not tracks and self._lacks_bound(certificate) and self._is_stationary(found):
             # A run that would end without a bound looks for one, whatever it takes.
-            certificate = run.problem.certificate(x, run.v, thorough=False)
-            ending = self._judge(certificate)
+            certificate = run.problem.certificate(x, run.v, thorough=certificate.gap is not None)
+        ending = self._judge(certificate)
         if ending is not None and ending.status == "converged" and certificate.gap is not None:
             certified = Certified(certificate.gap, certificate.objective, certificate.scale, x)
             return ending._replace(certified=certified, certificate=certificate)
@@ -266,6 +267,12 @@ class Stopping:
             if ending is not None:
                 return ending
         return self._rests(certificate.objective, gap)
+
+    def _lacks_bound(self, certificate: Certificate) -> bool:
+        """Whether there is no bound, or one that says little more than F* ≥ 0, and another one may be found."""
+        if certificate.gap is None:
+            return self.run.problem.has_large_map
+        return not self.run.problem.penalty.finite and certificate.gap >= 0.5 * certificate.scale
 
     def _judge_step(self, certificate: Certificate, known: str, part: float = 1.0) -> Ending | None:
         """End where the server's own model of F expects no more than (a part of) the tolerance."""

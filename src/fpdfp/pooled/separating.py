@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.bounds import Feasibility
 from fpdfp.inference.separation import FAR, FLAT, NOTHING, Step, newton_step
 from fpdfp.losses.linear import LinearModel
 from fpdfp.problem import Problem
@@ -20,6 +21,10 @@ UNITS = 1e6
 #: The most Newton steps, and the least part of one. Where so many of them, up to the last, have promised e times less
 #: than the one before, there is no minimum: towards one, promises come down faster and faster.
 MOST, LEAST, STEADY = 20, 1e-6, 4
+
+
+#: A limit that is farther away than this, in units of a step, does not count.
+ENDLESS = 1e20
 
 
 class Place(NamedTuple):
@@ -56,8 +61,16 @@ def find_growing(problem: Problem, x: Array, v: Array, objective: float, tol: fl
         before = problem.hessian(np.zeros_like(x))
         if before is not None and np.diag(hessian).max() < NOTHING * np.diag(before).max():
             grows = np.flatnonzero(directions.any(axis=0)).tolist()
+    if not is_unlimited(problem, x if last is None else last.step.step.reshape(x.shape)):
+        return []
     names = losses.feature_names or [f"x{j}" for j in range(x.shape[-1])]
     return list(dict.fromkeys(names[j % len(names)] for j in grows))
+
+
+def is_unlimited(problem: Problem, direction: Array) -> bool:
+    """Whether limits on Bx, if there are some, let x go along a direction without end."""
+    image = ENDLESS * problem.linop.apply(direction)
+    return problem.penalty.finite or bool(np.allclose(problem.penalty.project(image), image, rtol=1e-3, atol=0.0))
 
 
 def follow(problem: Problem, x: Array, directions: Array, tol: float) -> Place | None:
@@ -101,12 +114,15 @@ def find_free(problem: Problem, ridge: Array, x: Array, v: Array) -> Array:
 
 
 def find_unseen(problem: Problem, x: Array, v: Array) -> Array:
-    """Return directions that g∘B does not see, one a row; with limits on x, of the coordinates that are at none."""
-    if problem.penalty.finite or not problem.linop.is_identity:
-        return problem._feasibility.kernel.reshape(-1, x.size)
-    try:
-        kept = problem.penalty.conjugate_prox_derivative(x + v, 1.0)(np.ones_like(x))
-    except NotImplementedError:  # of a penalty of another package, whose limits are not known
-        return np.zeros((0, x.size))
-    free: Array = np.eye(x.size)[kept.ravel() == 0]
-    return free
+    """Return directions that g∘B does not see, one a row; of limits it sees those that hold an entry of Bx."""
+    penalty, seen = problem.penalty, problem._feasibility
+    if not penalty.finite:
+        shifted = problem.linop.apply(x) + v
+        try:
+            held = penalty.conjugate_prox_derivative(shifted, 1.0)(np.ones_like(shifted)) != 0
+        except NotImplementedError:  # of a penalty of another package, whose limits are not known
+            return np.zeros((0, x.size))
+        # Near an entry whose dual is 0 and does not change, g is constant.
+        held |= penalty.conjugate_prox(shifted, 1.0) != 0
+        seen = Feasibility(problem.model, held.astype(np.float64))
+    return seen.kernel.reshape(-1, x.size)
