@@ -86,10 +86,13 @@ if TYPE_CHECKING:
         Ridge,
         SparseGroup,
         TotalVariation,
+        correlations,
         fit_sites,
+        histogram,
         load_model,
         log_rank_test,
         survival_curves,
+        table_one,
     )
     from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.precondition.cost import Network
@@ -163,6 +166,7 @@ __all__ = [
     "TotalVariation",
     "cohorts",
     "compress",
+    "correlations",
     "ct",
     "datasets",
     "engines",
@@ -170,6 +174,7 @@ __all__ = [
     "families",
     "federation",
     "fit_sites",
+    "histogram",
     "inference",
     "linops",
     "load_model",
@@ -191,6 +196,7 @@ __all__ = [
     "steps",
     "survival",
     "survival_curves",
+    "table_one",
     "tuning",
 ]
 
@@ -208,8 +214,8 @@ __getattr__ = attach(
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "fit_sites load_model log_rank_test "
-        "survival_curves",
+        "correlations fit_sites histogram load_model log_rank_test "
+        "survival_curves table_one",
         "federation": "Federation",
         "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "

@@ -36,6 +36,25 @@ rows <- function(fit) {
   list(names = rownames(s), coefficients = unname(s[, 1]), errors = unname(s[, 2]), deviance = deviance(fit),
        df = fit$df.residual, aliased = as.list(names(which(is.na(coef(fit))))))
 }
+describe <- function(data, by, numbers, factors) {
+  own <- factor(data[[by]])
+  each <- function(name) {
+    x <- data[[name]]
+    test <- if (nlevels(own) == 2) t.test(x ~ own) else oneway.test(x ~ own)
+    list(known = as.numeric(tapply(!is.na(x), own, sum)), means = as.numeric(tapply(x, own, mean, na.rm = TRUE)),
+         deviations = as.numeric(tapply(x, own, sd, na.rm = TRUE)), p = test$p.value,
+         quartiles = lapply(levels(own), function(g) {
+           as.numeric(quantile(x[own == g], 1:3 / 4, type = 1, na.rm = TRUE)) }))
+  }
+  count <- function(name) {
+    cells <- table(data[[name]], own)
+    test <- suppressWarnings(chisq.test(cells, correct = FALSE))
+    fisher <- all(dim(cells) == 2) && min(test$expected) < 5
+    list(counts = unclass(cells)[, ], p = if (fisher) fisher.test(cells)$p.value else test$p.value)
+  }
+  list(groups = levels(own), rows = as.numeric(table(own)),
+       numbers = setNames(lapply(numbers, each), numbers), factors = setNames(lapply(factors, count), factors))
+}
 fit_polr <- function(formula, data, weights) {
   data$used_weight <- data[[weights]]
   fit <- polr(formula, data, used_weight, Hess = TRUE, control = list(reltol = 1e-15, maxit = 1000))
@@ -85,6 +104,22 @@ ODDS = (
     "(function() {{ fit <- {}; list(smoke = unname(exp(c(coef(fit)['smoke'], confint.default(fit)['smoke', ])))) }})()"
 )
 CASES["odds"] = ("birthwt", {}, ODDS.format("glm(low ~ smoke + age + relevel(factor(race), 'black'), binomial, named)"))
+
+for name, by, numbers, factors in (
+    ("birthwt", "smoke", ("age", "lwt", "bwt"), ("race", "low", "ht")),
+    ("lung", "sex", ("age", "time"), ("event",)),
+    ("quine", "Age", ("Days",), ("Eth", "Sex", "Lrn")),
+    ("veteran", "celltype", ("age", "karno", "time"), ("event", "prior")),
+):
+    columns = {"numbers": list(numbers), "factors": list(factors)}
+    told = [f"c({', '.join(repr(one) for one in some)})" for some in (numbers, factors)]
+    data = {"birthwt": "named", "quine": "quine"}.get(name, f"timed${name}")
+    CASES[f"table one {name}"] = (name, {"by": by, **columns}, f"describe({data}, {by!r}, {', '.join(told)})")
+CASES["correlation"] = (
+    "birthwt",
+    {},
+    "with(cor.test(~ age + lwt, birthwt), list(r = estimate, p = p.value, ends = conf.int))",
+)
 
 
 def list_cases() -> tuple[dict[str, str], dict[str, Any]]:

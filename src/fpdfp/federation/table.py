@@ -15,6 +15,7 @@ from fpdfp.cohorts.question import Offer, Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
+from fpdfp.federation.descriptives import Descriptions, Histograms, count_below, summarise
 from fpdfp.federation.predictions import predict, score_model
 from fpdfp.federation.questions import Baselines, ColumnSchema, LogRankQuestion, ModelSpec, Schema, Sums
 from fpdfp.federation.times import (
@@ -275,6 +276,14 @@ class TableView(NamedTuple):
         known = self.table.columns
         names = list(known) if columns is None else [name for name in columns if name in known]
         return Schema(self.table.rows, tuple(describe(name, known[name]) for name in names))
+
+    def summarise(self, columns: tuple[str, ...], factors: tuple[Coded, ...], by: Coded | None) -> Descriptions:
+        """Return counts, means and deviations by group."""
+        return summarise(self.table, columns, factors, by)
+
+    def count_below(self, columns: tuple[str, ...], edges: list[Array], by: Coded | None) -> Histograms:
+        """Return in how many rows columns are at most as large as edges, by group."""
+        return count_below(self.table, columns, edges, by)
 
     def add_up(self, design: Design, classes: tuple[Level, ...]) -> Sums:
         """Count the rows for a design, and add up what is there of columns that are filled in."""

@@ -20,11 +20,13 @@ from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group,
 from fpdfp.models.regressor import FederatedLinearRegression
 from fpdfp.models.saving import load_model
 from fpdfp.models.site_fits import SiteFits, fit_sites
+from fpdfp.models.table_one import Correlations, Histogram, correlations, histogram, table_one
 
 __all__ = [
     "L1",
     "MCP",
     "SCAD",
+    "Correlations",
     "CrossValidation",
     "ElasticNet",
     "FederatedCoxRegression",
@@ -43,13 +45,17 @@ __all__ = [
     "Graph",
     "Group",
     "GroupCurves",
+    "Histogram",
     "Ridge",
     "SiteFits",
     "SparseGroup",
     "TotalVariation",
+    "correlations",
     "fit_sites",
+    "histogram",
     "load_model",
     "log_rank_test",
     "read_parameter",
     "survival_curves",
+    "table_one",
 ]
