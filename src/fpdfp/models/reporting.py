@@ -86,7 +86,8 @@ class Reporting:
         yield self.summary(errors=errors, level=level, ratios=ratios)
         if self.information_ is not None and self._refusal is None and len(self.rows_) > 1:
             with contextlib.suppress(ArgumentError):  # sites may have no coefficient in common
-                yield self.heterogeneity_table(level=level)
+                exponential = ratios is not False and self._ratio_name() is not None
+                yield self.heterogeneity_table(level=level, exponentiate=exponential)
         for name in ("path_", "curves_"):
             if hasattr(self, name):
                 yield getattr(self, name)
