@@ -17,6 +17,7 @@ from fpdfp.ct.phantoms import Ellipsoids, psnr
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.rectify import rectify
 from fpdfp.ct.scans import air, from_rows, line_integrals
+from fpdfp.ct.slabs import fdk_in_slabs, reconstruct_in_slabs
 
 if TYPE_CHECKING:
     from fpdfp.ct.reconstruction import Reconstruction, reconstruct
@@ -33,12 +34,14 @@ __all__ = [
     "calibrate",
     "correct_hardening",
     "fdk",
+    "fdk_in_slabs",
     "from_rows",
     "line_integrals",
     "load_volume",
     "phantoms",
     "psnr",
     "reconstruct",
+    "reconstruct_in_slabs",
     "rectify",
     "remove_rings",
     "save_volume",

@@ -71,7 +71,27 @@ def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> 
 def filter_projections(data: Array, geometry: ConeBeam, window: Window = "ram-lak") -> Array:
     """Do what :func:`fdk` does with projections that were checked."""
     data, geometry = on_circle(data, geometry)
-    xp, found = namespace(data), circle(geometry)
+    xp = namespace(data)
+    return back_project_filtered(data, geometry, window, geometry, xp, CHUNK if xp is np else DEVICE_CHUNK)
+
+
+def back_project_filtered(
+    data: Array, geometry: ConeBeam, window: Window, part: ConeBeam, xp: ModuleType, most: int
+) -> Array:
+    """Filter the views of a scan on a circle, and back-project them into a part of its volume.
+
+    Parameters
+    ----------
+    data, geometry, window
+        As of :func:`fdk`.
+    part
+        The scan with the volume that is computed.
+    xp
+        NumPy, or CuPy for a GPU, where some views are moved at a time.
+    most
+        The numbers that are filtered at a time.
+    """
+    found = circle(geometry)
     nu, nv = geometry.detector
     columns = found.offset[0] + (np.arange(nu) - 0.5 * (nu - 1)) * found.pitch[0]
     rows = found.offset[1] + (np.arange(nv) - 0.5 * (nv - 1)) * found.pitch[1]
@@ -81,15 +101,15 @@ def filter_projections(data: Array, geometry: ConeBeam, window: Window = "ram-la
     # A filtered value is at most so many columns from what it is made of.
     size, response = ramp(nu + max(before, after), found.pitch[0] * found.radius / found.distance, window)
     cosines, weights, response = (xp.asarray(array, dtype=data.dtype) for array in (cosines, weights, response))
-    numbers = tables(geometry, found)
+    numbers = tables(part, found)
     numbers[:, 6] += before
     add = _kernels.fdk.back_project if xp is np else _cuda.fdk.back_project
-    out: Array = xp.zeros(geometry.volume, dtype=data.dtype)
-    step = max(1, (CHUNK if xp is np else DEVICE_CHUNK) // (size * nv))
+    out: Array = xp.zeros(part.volume, dtype=data.dtype)
+    step = max(1, most // (size * nv))
     for begin in range(0, geometry.n_views, step):
-        part = slice(begin, begin + step)
-        weighted = xp.pad(data[part] * cosines * weights[part, :, None], ((0, 0), (before, after), (0, 0)))
-        add(_convolve(xp, weighted, size, response), numbers[part], out)
+        some = slice(begin, begin + step)
+        weighted = xp.pad(xp.asarray(data[some]) * cosines * weights[some, :, None], ((0, 0), (before, after), (0, 0)))
+        add(_convolve(xp, weighted, size, response), numbers[some], out)
     return out
 
 

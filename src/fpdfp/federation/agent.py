@@ -27,6 +27,8 @@ from fpdfp.federation.conversation import CONVERSATION, NUMBER, UNKNOWN, Receive
 from fpdfp.federation.framing import Backoff, Inbox, LostError, Message, RefusedError, clock_difference
 from fpdfp.federation.keys import About, Asker, Identity
 from fpdfp.federation.rollback import EVERY, FILE, OlderError, ReplayGuard, read_anchor
+from fpdfp.federation.seal import Pins, Unsealer
+from fpdfp.federation.secret import Secret
 from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
 
 #: Seconds between two looks at the certificate.
@@ -69,6 +71,8 @@ class Agent:
         self._backoff = backoff or Backoff()
         self._ended = threading.Event()
         self._seen, self._heads = ReplayGuard(identity.folder), Receiver()
+        pins = Pins(identity.folder).read()
+        self._unsealer = Unsealer(identity.about.study, Secret.of(identity.folder), pins) if pins else None
         last = None if desk.audit is None else desk.audit.last
         if last is not None and not self._seen.knows(last.run, last.asker):
             self._seen.close()
@@ -181,12 +185,28 @@ class Agent:
             log.warning("a request is left out: nobody waits for it any longer")
             return
         started = time.monotonic()
-        reply = respond(message, self.identity.about, self._desk, self._seen, self._heads)
+        reply = self._respond(message)
         said: dict[str, Any] = {"id": number, "seconds": round(time.monotonic() - started, 4)}
         if self._desk.audit is not None and time.monotonic() - self._anchored > EVERY:
             self._anchored = time.monotonic()
             said["log"] = list(self._desk.audit.anchor)
         stream.send(Message("reply", said, reply))
+
+    def _respond(self, message: Message) -> bytes:
+        """Return the reply to a request, under seal where this site knows keys of analysts."""
+
+        def answer(body: bytes) -> bytes:
+            opened = message._replace(body=body)
+            return respond(opened, self.identity.about, self._desk, self._seen, self._heads)
+
+        if self._unsealer is None:
+            return answer(message.body)
+        try:
+            asker = _asker(message, self.identity.about)
+            return self._unsealer.respond(asker.name, b"" if message.dropped else message.body, answer)
+        except MessageError as error:
+            log.warning("a request is refused: %s", error)
+            return pack({"error": str(error)})
 
 
 def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard, heads: Receiver | None = None) -> bytes:

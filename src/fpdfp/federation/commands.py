@@ -392,9 +392,10 @@ def approve(
 
 @app.command()
 def key(folder: SiteFolder) -> None:
-    """Show the public key of a site, which the policies of the other members name (members in policy.toml).
+    """Show the public key of a site or an analyst, by which others know it whatever the hub says.
 
-    Read it to each other by telephone, or bring it along: who gives you a wrong one can read what you send.
+    Members of masked sums name each other's in policy.toml; `trust` takes that of whom you speak with. Read it to each
+    other by telephone: who gives you a wrong one can read what you send.
 
     Example: fpdfp federation key north
     """
@@ -402,6 +403,24 @@ def key(folder: SiteFolder) -> None:
         from fpdfp.federation.secret import Secret
 
         say(f'{folder.name} = "{Secret.of(folder).public.hex()}"')
+
+
+@app.command()
+def trust(
+    folder: SiteFolder,
+    name: Name,
+    key: Annotated[str, typer.Argument(help="The 64 digits that `fpdfp federation key` shows there.")],
+) -> None:
+    """Note the key of an analyst, at a site, or of a site, at an analyst: from then on they speak under seal alone.
+
+    The hub then hands on what it cannot read or change. Restart the process.
+
+    Example: fpdfp federation trust north ann 3ccd…
+    """
+    with leaving():
+        from fpdfp.federation.seal import Pins
+
+        Pins(folder).add(name, key)
 
 
 @app.command()

@@ -49,12 +49,16 @@ from fpdfp.federation.framing import (
 from fpdfp.federation.keys import PENDING, About, Credentials, Identity, Invitation, pending_key
 from fpdfp.federation.registry import STATES
 from fpdfp.federation.rollback import Anchors, read_anchor
+from fpdfp.federation.seal import Pins, Sealer
+from fpdfp.federation.secret import Secret
 from fpdfp.federation.text import log, printable, read_name, read_release, refuse_unprintable
 
 #: Seconds to wait for a connection and the hub's hello.
 PATIENCE = 20.0
 #: Seconds after which a connection is given up whose other side takes nothing.
 STALLED = 60.0
+#: How often sites are greeted that do not know a session any more.
+GREETINGS = 3
 
 
 class Stream:
@@ -360,6 +364,9 @@ class Connection:
         self._arrived: Inbox[Message | Exception] = Inbox()
         self._numbers = itertools.count(1)
         self._alone = threading.RLock()
+        pins = Pins(identity.folder).read()
+        #: Puts all that is said under seal, where this analyst knows keys of sites.
+        self.sealer = Sealer(identity.about.study, Secret.of(identity.folder), pins) if pins else None
 
     def close(self) -> None:
         """End the connection; the next exchange makes another."""
@@ -373,8 +380,50 @@ class Connection:
         """Send sites their requests; return by the deadline what came: bytes, or AbsentError.
 
         Where the connection is lost meanwhile, what was not answered is sent again. ``limit`` is the longest reply that
-        is taken.
+        is taken. With a sealer all that is said goes under seal.
         """
+        if self.sealer is None:
+            return self._carry(parcels, timeout, limit)
+        until, found = time.monotonic() + timeout, dict[str, Any]()
+        for _ in range(GREETINGS):
+            strangers = [name for name in parcels if name not in found and not self.sealer.knows(name)]
+            if strangers:
+                greetings = {name: self.sealer.greet(name) for name in strangers}
+                found |= self._meet(self._carry(greetings, until - time.monotonic(), LONGEST_HEAD))
+            known = [name for name in parcels if name not in found and self.sealer.knows(name)]
+            asked = {name: self.sealer.seal(name, parcels[name]) for name in known}
+            came = self._carry(asked, until - time.monotonic(), limit + LONGEST_HEAD) if asked else {}
+            opened = {name: self._open(name, asked[name], one) for name, one in came.items()}
+            found |= {name: one for name, one in opened.items() if one is not None}
+            if len(found) == len(parcels) or time.monotonic() > until:
+                break
+        return found
+
+    def _meet(self, came: Mapping[str, Any]) -> dict[str, Any]:
+        """Take answers to greetings; return what failed."""
+        assert self.sealer is not None
+        failed: dict[str, Any] = {}
+        for name, one in came.items():
+            try:
+                self.sealer.meet(name, one if isinstance(one, bytes) else b"")
+            except MessageError as error:
+                failed[name] = error if isinstance(one, bytes) else one
+        return failed
+
+    def _open(self, name: str, asked: bytes, came: Any) -> Any:
+        """Return a reply without its seal, or why there is none; None where the site does not know the session."""
+        assert self.sealer is not None
+        if not isinstance(came, bytes):
+            return came
+        try:
+            opened = self.sealer.open(name, asked, came)
+        except MessageError as error:
+            return error
+        if opened is None:
+            self.sealer.forget(name)
+        return opened
+
+    def _carry(self, parcels: Mapping[str, bytes], timeout: float, limit: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         with self._alone:
             started = time.monotonic()
