@@ -174,16 +174,20 @@ def test_forged_answers_and_questions_are_refused() -> None:
     question = DescriptionQuestion(("age",), (Coded("stage", "stage", ("I", "II", "III")),))
     tree = write_answer(summarise(table, question.columns, question.factors, None))
     assert read_answer(question, tree).rows.tolist() == [600]
-    for change in ({"rows": np.array([10])}, {"means": np.array([[np.nan]])}, {"known": np.zeros((2, 1), dtype=np.int64)},
-                   {"scatters": np.array([[-1.0]])}, {"counts": []}, {"ungrouped": -1}):  # fmt: skip
+    changes: list[dict[str, Any]] = [
+        {"rows": np.array([10])}, {"means": np.array([[np.nan]])}, {"known": np.zeros((2, 1), dtype=np.int64)},
+        {"scatters": np.array([[-1.0]])}, {"counts": []}, {"ungrouped": -1},
+    ]  # fmt: skip
+    for change in changes:
         with pytest.raises(MessageError):
             read_answer(question, tree | change)
     asked = HistogramQuestion(("age",), [np.array([50.0, 60.0])])
     tree = write_answer(table.answer(asked))
-    for change in ({"totals": np.array([[5]])}, {"least": [np.array([[9, 3]])]}, {"most": []}):
+    for change in [{"totals": np.array([[5]])}, {"least": [np.array([[9, 3]])]}, {"most": []}]:
         with pytest.raises(MessageError):
             read_answer(asked, tree | change)
-    for edges in ([np.array([2.0, 1.0])], [np.array([np.nan])], [], [np.arange(900.0)]):
+    wrong: list[Any] = [[np.array([2.0, 1.0])], [np.array([np.nan])], [], [np.arange(900.0)]]
+    for edges in wrong:
         with pytest.raises(MessageError):
             HistogramQuestion(("age",), edges)
 
