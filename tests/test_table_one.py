@@ -183,7 +183,8 @@ def test_forged_answers_and_questions_are_refused() -> None:
             read_answer(question, tree | change)
     asked = HistogramQuestion(("age",), [np.array([50.0, 60.0])])
     tree = write_answer(table.answer(asked))
-    for change in [{"totals": np.array([[5]])}, {"least": [np.array([[9, 3]])]}, {"most": []}]:
+    counts: list[dict[str, Any]] = [{"totals": np.array([[5]])}, {"least": [np.array([[9, 3]])]}, {"most": []}]
+    for change in counts:
         with pytest.raises(MessageError):
             read_answer(asked, tree | change)
     wrong: list[Any] = [[np.array([2.0, 1.0])], [np.array([np.nan])], [], [np.arange(900.0)]]

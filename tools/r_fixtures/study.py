@@ -112,9 +112,9 @@ for name, by, numbers, factors in (
     ("veteran", "celltype", ("age", "karno", "time"), ("event", "prior")),
 ):
     columns = {"numbers": list(numbers), "factors": list(factors)}
-    told = [f"c({', '.join(repr(one) for one in some)})" for some in (numbers, factors)]
+    sets = [f"c({', '.join(repr(one) for one in some)})" for some in (numbers, factors)]
     data = {"birthwt": "named", "quine": "quine"}.get(name, f"timed${name}")
-    CASES[f"table one {name}"] = (name, {"by": by, **columns}, f"describe({data}, {by!r}, {', '.join(told)})")
+    CASES[f"table one {name}"] = (name, {"by": by, **columns}, f"describe({data}, {by!r}, {', '.join(sets)})")
 CASES["correlation"] = (
     "birthwt",
     {},

@@ -13,6 +13,7 @@ from fpdfp.models.cross_validated import (
 )
 from fpdfp.models.cross_validation import CrossValidation
 from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
+from fpdfp.models.first_table import Correlations, Histogram, correlations, histogram, table_one
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.multinomial import FederatedMultinomialRegression
 from fpdfp.models.ordinal import FederatedOrdinalRegression
@@ -20,7 +21,6 @@ from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group,
 from fpdfp.models.regressor import FederatedLinearRegression
 from fpdfp.models.saving import load_model
 from fpdfp.models.site_fits import SiteFits, fit_sites
-from fpdfp.models.table_one import Correlations, Histogram, correlations, histogram, table_one
 
 __all__ = [
     "L1",

@@ -81,9 +81,10 @@ def table_one(
         )
         for place in total.withheld
     }
-    found = dict(_number_rows(asked, total))
+    numbers = dict(_number_rows(asked, total))
     if quartiles and asked.numbers:
-        found |= _add_quartiles(asked, total, found)
+        numbers |= _add_quartiles(asked, total, numbers)
+    found: dict[str, NumberRow | LevelRows] = {**numbers}
     for factor, counts in zip(asked.factors, total.counts, strict=True):
         found[factor.coded] = LevelRows(factor.coded, factor.levels, counts)
     shown = ("all",) if asked.by is None else asked.by.levels
