@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 PRELUDE = r"""
-suppressPackageStartupMessages({library(quantreg)})
+suppressPackageStartupMessages({library(quantreg); library(sandwich)})
 columns <- function(data, ...) {
   data <- data[, c(...), drop = FALSE]
   factors <- Filter(is.factor, as.list(data))
@@ -35,6 +35,14 @@ rows <- function(fit) {
   s <- coef(summary(fit))
   list(names = rownames(s), coefficients = unname(s[, 1]), errors = unname(s[, 2]), deviance = deviance(fit),
        df = fit$df.residual, aliased = as.list(names(which(is.na(coef(fit))))))
+}
+fit_quasi <- function(formula, family, data, weights = "one", cluster = NULL) {
+  data$one <- 1; data$used_weight <- data[[weights]]
+  fit <- glm(formula, family, data, weights = used_weight, control = tight); s <- summary(fit); table <- coef(s)
+  of <- function(labels) unname(sqrt(diag(vcovCL(fit, cluster = labels, type = "HC0", cadjust = FALSE))))
+  grouped <- if (!is.null(cluster)) of(data[[cluster]])
+  list(coefficients = unname(table[, 1]), errors = unname(table[, 2]), p = unname(table[, 4]),
+       dispersion = s$dispersion, deviance = fit$deviance, df = fit$df.residual, clustered = grouped)
 }
 describe <- function(data, by, numbers, factors) {
   own <- factor(data[[by]])
@@ -72,6 +80,8 @@ DATA: dict[str, str] = {
     "pbc": 'columns(timed$pbc, "time", "event", "age", "edema", "bili", "albumin", "protime", "stage")',
     "colon": 'columns(timed$colon, "time", "event", "rx", "sex", "age", "nodes", "differ", "extent")',
     "both": 'columns(na.omit(both), "id", "time", "event", "rx", "sex", "age", "nodes")',
+    "epil": 'columns(epil, "y", "trt", "base", "age", "V4", "subject")',
+    "menarche": 'columns(transform(menarche, share = Menarche / Total), "Age", "share", "Total")',
     "quine": 'columns(quine, "Days", "Eth", "Sex", "Age", "Lrn")',
     "birthwt": 'columns(named, "low", "age", "lwt", "race", "smoke", "ptl", "ht", "ui", "ftv", "bwt")',
 }
@@ -120,6 +130,36 @@ CASES["correlation"] = (
     {},
     "with(cor.test(~ age + lwt, birthwt), list(r = estimate, p = p.value, ends = conf.int))",
 )
+
+for family, data, text, weights in (
+    ("quasipoisson", "quine", "Days ~ Sex + Age + Eth + Lrn", "one"),
+    ("quasipoisson", "epil", "y ~ trt + base + age", "one"),
+    ("quasipoisson", "birthwt", "ftv ~ age + lwt + smoke", "one"),
+    ("quasipoisson", "lung", "age ~ sex", "one"),
+    ("quasibinomial", "menarche", "share ~ Age", "Total"),
+    ("quasibinomial", "birthwt", "low ~ age + lwt + smoke", "one"),
+    ("quasibinomial", "veteran", "prior ~ age + karno", "one"),
+    ("quasibinomial", "both", "event ~ nodes + age", "one"),
+):
+    source = {"birthwt": "named", "lung": "timed$lung", "veteran": "timed$veteran", "both": "na.omit(both)",
+              "menarche": "transform(menarche, share = Menarche / Total)"}.get(data, data)  # fmt: skip
+    if data == "veteran":
+        source = "transform(timed$veteran, prior = prior / 10)"
+    CASES[f"{family} {data}"] = (
+        data, {"formula": text, "weights": weights}, f'fit_quasi({text}, {family}, {source}, "{weights}")'
+    )  # fmt: skip
+
+for family, data, text, cluster in (
+    ("poisson", "epil", "y ~ trt + base + age", "subject"),
+    ("binomial", "both", "event ~ nodes + age", "id"),
+    ("gaussian", "both", "time ~ nodes + age + rx", "id"),
+    ("poisson", "quine", "Days ~ Sex + Eth", "Age"),
+):
+    source = {"both": "na.omit(both)"}.get(data, data)
+    CASES[f"clustered {family} {data}"] = (
+        data, {"formula": text, "family": family, "cluster": cluster},
+        f'fit_quasi({text}, {family}, {source}, cluster = "{cluster}")',
+    )  # fmt: skip
 
 
 def list_cases() -> tuple[dict[str, str], dict[str, Any]]:

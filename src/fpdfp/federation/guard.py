@@ -18,6 +18,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.losses import probe
 from fpdfp.cohorts.question import ROWS, Offer, Question
 from fpdfp.errors import ArgumentError, Refusal, RefusalError
+from fpdfp.families import Binomial
 from fpdfp.federation.descriptives import Histograms
 from fpdfp.federation.policy import Policy, refuse
 from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion, Sums
@@ -213,6 +214,8 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
     else:
         y, own = np.asarray(losses.targets_of(client))[some], losses._place(client)
         _check_classes(losses, y, policy, where)
+        if isinstance(losses, GLM):
+            _check_clusters(losses, client, policy)
         others["the response"] = y.astype(np.float64)
         weights = losses.weights_of_rows[own][some]
         shifts = losses._rows.shifts
@@ -226,7 +229,7 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
 
 def _check_classes(losses: Any, y: Array, policy: Policy, where: str) -> None:
     classes = isinstance(losses, Logistic | Softmax | ClassModel) or (
-        isinstance(losses, GLM) and losses.distribution.name == "binomial"
+        isinstance(losses, GLM) and isinstance(losses.distribution, Binomial)
     )
     least = int(np.unique(y, return_counts=True)[1].min(initial=len(y)))
     if classes and policy.goes_by("cells") and least < policy.cell:
@@ -247,9 +250,13 @@ def _check_events(losses: Cox, client: int, some: Array, policy: Policy, where: 
     counts = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[some], minlength=len(sizes))
     if counts[counts > 0].min(initial=policy.cell) < policy.cell:
         raise refuse("cells", f"this site answers for strata of at least {policy.cell} rows only{where}")
+    _check_clusters(losses, client, policy)
+
+
+def _check_clusters(losses: Cox | GLM, client: int, policy: Policy) -> None:
     # Robust errors with and without clusters differ by products of rows that belong together.
     several = int((losses.cluster_sizes(client) > 1).sum())
-    if 0 < several < policy.cell:
+    if policy.goes_by("cells") and 0 < several < policy.cell:
         raise refuse("cells", f"this site answers for clusters only if {policy.cell} of them have several rows")
 
 

@@ -28,7 +28,7 @@ from fpdfp.federation.study import Study
 PATIENCE = 120.0
 FAMILIES = (
     "auto", "logistic", "linear", "cox", "ordinal", "multinomial", "gaussian", "binomial", "poisson", "gamma",
-    "inverse gaussian", "negative binomial", "tweedie", "quantile",
+    "inverse gaussian", "negative binomial", "tweedie", "quantile", "quasi-poisson", "quasi-binomial",
 )  # fmt: skip
 
 

@@ -382,8 +382,9 @@ def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
     if not len(found.row):
         raise ArgumentError("periods", "must be such that some row is at risk in one of them, got none")
     indicators = (found.period[:, None] == np.arange(len(edges) - 1)).astype(np.float64)
-    weights, offset = (None if one is None else one[found.row] for one in (rows.weights, rows.offset))
-    return ModelRows(np.concatenate([rows.X[found.row], indicators], axis=1), found.event, weights, offset)
+    rest = [None if one is None else one[found.row] for one in (rows.weights, rows.offset, rows.clusters)]
+    X = np.concatenate([rows.X[found.row], indicators], axis=1)
+    return ModelRows(X, found.event, *rest[:2], clusters=rest[2])
 
 
 def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
@@ -402,8 +403,8 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
         y = times.time
         options |= {"event": times.event, "entry": times.entry, "ties": spec.ties}
         options["strata"] = np.concatenate([part.strata for part in parts if part.strata is not None])
-        if spec.design.cluster is not None:
-            options["clusters"] = np.concatenate([part.clusters for part in parts if part.clusters is not None])
+    if spec.family in ("Cox", "GLM") and spec.design.cluster is not None:
+        options["clusters"] = np.concatenate([part.clusters for part in parts if part.clusters is not None])
     if spec.family == "Ordinal":
         options["link"] = spec.link
     if spec.family in ("GLM", "Multinomial", "Ordinal", "Cox"):

@@ -106,8 +106,8 @@ def parse(text: str) -> Formula:
         raise ArgumentError(
             "formula:", "strata(…) needs a response Surv(…), whose hazard is what strata have of their own"
         )
-    if clusters and not (isinstance(response, Survival) and len(clusters) == 1):
-        raise ArgumentError("formula:", "cluster(…) takes one column, and needs a response Surv(…)")
+    if len(clusters) > 1:
+        raise ArgumentError("formula:", "cluster(…) takes one column")
     cluster = Column(clusters[0]) if clusters else None
     return Formula(text, response, tuple(terms), intercept, offset, None, tuple(dict.fromkeys(strata)), cluster)
 

@@ -39,7 +39,16 @@ from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
 
 #: Families whose likelihood may grow for ever.
-GROWING = ("binomial", "poisson", "negative binomial", "multinomial", "ordinal", "Cox")
+GROWING = (
+    "binomial",
+    "poisson",
+    "quasi-binomial",
+    "quasi-poisson",
+    "negative binomial",
+    "multinomial",
+    "ordinal",
+    "Cox",
+)
 
 
 class Search(Protocol):

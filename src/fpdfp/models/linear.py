@@ -239,12 +239,13 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
     def _of_plan(self, plan: Plan) -> Outcome:
         """Return the outcome of a formula."""
         classes, design = np.array(plan.classes), plan.design
-        extra = self.class_weight is not None or design.weights is not None or design.offset is not None
+        extra = self.class_weight is not None or design.has_more
         if len(classes) > 2:
             if extra:
                 raise ArgumentError(
                     "formula:",
-                    f"the response has {len(classes)} classes; weights, class_weight and offsets take two here",
+                    f"the response has {len(classes)} classes; weights, class_weight, offsets and clusters take two "
+                    "here",
                 )
             return Symmetric(classes, plan.classes)
         found = class_weights(self.class_weight, plan.classes, np.array(plan.counts))
@@ -373,7 +374,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedModel):
         return self._design_of_rows(X, data, groups, settings, lambda *_: (outcome, None))
 
     def _outcome_of(self, plan: Plan | None, classes: Array | None) -> Outcome:
-        extra = plan is not None and (plan.design.weights is not None or plan.design.offset is not None)
+        extra = plan is not None and plan.design.has_more
         return Numbers(distribution=Gaussian(), glm=extra)
 
     def predict(self, X: Any, *, offset: Any = None) -> Array:

@@ -258,7 +258,7 @@ class Numbers(Outcome):
 
     @property
     def stratifies(self) -> bool:
-        return bool(self.periods) or self.distribution.name == "binomial"
+        return bool(self.periods) or isinstance(self.distribution, Binomial)
 
     def describe(self) -> dict[str, Any]:
         return {"periods": self.periods} if self.periods else {}

@@ -21,6 +21,7 @@ from fpdfp.engines import Result
 from fpdfp.engines.iterates import Iterates
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
+from fpdfp.families import Binomial
 from fpdfp.federation.questions import MOST_POINTS
 from fpdfp.federation.table import SiteTable
 from fpdfp.federation.times import DIGITS, read_clusters, read_strata, read_times
@@ -270,8 +271,8 @@ class FitResult:
         errors
             ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
             :func:`fpdfp.inference.covariance`. For quantiles, which are no model of a distribution, ``"model"`` means
-            ``"robust"``. For Cox models ``"robust"`` means ``"HC0"``, as R's ``coxph(robust=TRUE)``; with clusters
-            the scores of rows that belong together are added up first.
+            ``"robust"``. For Cox models, and with ``cluster(…)`` in the formula, ``"robust"`` means ``"HC0"``, as R's
+            ``coxph(robust=TRUE)``; with clusters the scores of rows that belong together are added up first.
         level
             Of the intervals.
         exponentiate
@@ -283,12 +284,15 @@ class FitResult:
         kind = errors
         if errors == "model" and not family.is_likelihood:
             kind = "robust"
-        if kind == "robust" and isinstance(self.outcome, Hazards):
+        cluster = None if self.plan is None else self.plan.design.cluster
+        if kind == "robust" and (isinstance(self.outcome, Hazards) or cluster is not None):
             kind = "HC0"
         found = coefficient_table(
             *self._ordered(), has_dispersion=family.has_dispersion, errors=kind, level=level,
             exponentiate=exponentiate, penalty=self.penalty.describe(),
         )  # fmt: skip
+        if cluster is not None and kind in ("HC0", "HC1"):
+            found = dataclasses.replace(found, errors=f"{found.errors}, clustered by {cluster.column}")
         if errors == "model" and isinstance(self.outcome, Ordered | Hazards):
             found = dataclasses.replace(found, errors="of the model (observed information)")
         return found
@@ -369,7 +373,7 @@ class FitResult:
         labels = list(outcome.labels if isinstance(outcome, Classes) else () if plan is None else plan.classes)
         if not labels and outcome.classes is not None:
             labels = list(outcome.classes)
-        binomial = getattr(outcome.likelihood, "name", "") == "binomial"
+        binomial = isinstance(outcome.likelihood, Binomial)
         kinds = {Hazards: "survival", Ordered: "ordinal", Compared: "multinomial", Symmetric: "classes"}
         kind = kinds.get(type(outcome), "event" if labels or binomial else "number")
         return name_outcome(response, kind, labels)
@@ -385,6 +389,8 @@ class FitResult:
         remarks = []
         if self.aliased:
             remarks.append(f"not estimated, since other columns determine them: {', '.join(self.aliased)}")
+        if self.plan is not None and self.plan.design.cluster is not None:
+            remarks.append(f"rows belong together by {self.plan.design.cluster.column}: see errors='robust'")
         if self.imputed:
             remarks.append(
                 f"means were put in where {', '.join(self.imputed)} had no value: standard errors take them for known, "

@@ -54,7 +54,7 @@ def name_ratio(family: str, link: str) -> str | None:
         return "odds ratio"
     if link in ("log", "log(mu-1)"):
         ratios = {"poisson": "rate ratio", "negative binomial": "rate ratio", "binomial": "risk ratio"}
-        return ratios.get(family, "ratio of means") if link == "log" else None
+        return ratios.get(family.removeprefix("quasi-"), "ratio of means") if link == "log" else None
     return None
 
 
