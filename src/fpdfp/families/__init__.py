@@ -14,28 +14,17 @@ from fpdfp.families.continuous import Gamma, Gaussian, InverseGaussian, Quantile
 from fpdfp.families.counts import NegativeBinomial, Poisson, QuasiPoisson
 
 __all__ = [
-    "Binomial", "Family", "Gamma", "Gaussian", "InverseGaussian", "NegativeBinomial", "Poisson", "Quantile", "QuasiBinomial",
-    "QuasiPoisson", "Tweedie",
-    "make",
+    "Binomial", "Family", "Gamma", "Gaussian", "InverseGaussian", "NegativeBinomial", "Poisson", "Quantile",
+    "QuasiBinomial", "QuasiPoisson", "Tweedie", "make",
 ]  # fmt: skip
 
 forget_stale_code(Path(__file__).parent)
 
-NAMED: dict[str, type[Family]] = {
-    kind.name: kind
-    for kind in (
-        Gaussian,
-        Binomial,
-        Poisson,
-        Gamma,
-        InverseGaussian,
-        NegativeBinomial,
-        Tweedie,
-        Quantile,
-        QuasiPoisson,
-        QuasiBinomial,
-    )  # fmt: skip
-}
+FAMILIES = (
+    Gaussian, Binomial, Poisson, Gamma, InverseGaussian, NegativeBinomial, Tweedie, Quantile, QuasiPoisson,
+    QuasiBinomial,
+)  # fmt: skip
+NAMED: dict[str, type[Family]] = {kind.name: kind for kind in FAMILIES}
 
 
 def make(family: Any, link: str | None = None, **parameters: float) -> Family:

@@ -382,9 +382,11 @@ def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
     if not len(found.row):
         raise ArgumentError("periods", "must be such that some row is at risk in one of them, got none")
     indicators = (found.period[:, None] == np.arange(len(edges) - 1)).astype(np.float64)
-    rest = [None if one is None else one[found.row] for one in (rows.weights, rows.offset, rows.clusters)]
+    weights, offset, clusters = (
+        None if one is None else one[found.row] for one in (rows.weights, rows.offset, rows.clusters)
+    )
     X = np.concatenate([rows.X[found.row], indicators], axis=1)
-    return ModelRows(X, found.event, *rest[:2], clusters=rest[2])
+    return ModelRows(X, found.event, weights, offset, clusters=clusters)
 
 
 def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:

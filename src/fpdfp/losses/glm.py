@@ -464,11 +464,11 @@ class GLM(OneForm):
             2.0 * (weights * family.functions.value(z, y, family.parameters)).sum(),
             (weights * left).sum(),
         ])  # fmt: skip
-        meat = np.zeros(0)
-        if robust and self._rows.clusters is None:
+        meat, clusters = np.zeros(0), self._rows.clusters
+        if robust and clusters is None:
             meat = lower_triangle(gram(X, pull**2))
-        elif robust:
-            scores = _add_clusters(X, pull, self._rows.clusters[own])
+        elif robust and clusters is not None:
+            scores = _add_clusters(X, pull, clusters[own])
             meat = lower_triangle(scores.T @ scores)
         return numbers, np.asarray(X.T @ pull, dtype=np.float64), lower_triangle(gram(X, bend)), meat
 
