@@ -91,6 +91,8 @@ if TYPE_CHECKING:
         histogram,
         load_model,
         log_rank_test,
+        masked_glm,
+        private_model,
         survival_curves,
         table_one,
     )
@@ -181,12 +183,14 @@ __all__ = [
     "log_rank_test",
     "loggers",
     "losses",
+    "masked_glm",
     "methods",
     "minimize",
     "models",
     "path",
     "penalties",
     "precondition",
+    "private_model",
     "report",
     "rng",
     "runs",
@@ -214,7 +218,7 @@ __getattr__ = attach(
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "correlations fit_sites histogram load_model log_rank_test "
+        "correlations fit_sites histogram load_model log_rank_test masked_glm private_model "
         "survival_curves table_one",
         "federation": "Federation",
         "folds": "Folds",

@@ -250,12 +250,12 @@ def _prox(half: Array, v: Array, weight: float) -> tuple[Array, Array]:
     return xp.maximum(new_x[0], 0.0), xp.ascontiguousarray(v[0].swapaxes(0, 1))
 
 
-def _store(array: Array, out: Array) -> None:
+def _store(array: Any, out: Array) -> None:
     """Write an array into one of NumPy, from a GPU without another copy."""
     if isinstance(array, np.ndarray) or not out.flags.c_contiguous or isinstance(out, np.memmap):
         out[...] = to_host(array)
     else:
-        array.get(out=out)  # type: ignore[attr-defined]
+        array.get(out=out)
 
 
 def _overlapping(count: int, planes: int) -> Iterator[tuple[slice, slice]]:
