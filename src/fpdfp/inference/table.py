@@ -134,8 +134,8 @@ class Table:
     def columns(self) -> dict[str, Array]:
         """Return the columns of the table by heading.
 
-        With ``exponentiate`` the standard error is omitted, since a ratio's limits do not follow from it. With ``ratios``
-        the limits are those of ratios.
+        With ``exponentiate`` the standard error is omitted, since a ratio's limits do not follow from it. With
+        ``ratios`` the limits are those of ratios.
         """
         lower, upper = self.intervals().T
         tests = {"z" if self.df is None else "t": self.statistics, "p": self.p_values}
