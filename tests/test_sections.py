@@ -19,7 +19,7 @@ from fpdfp.errors import ArgumentError, StorageError
 from fpdfp.inference.heterogeneity import HeterogeneityTable
 from fpdfp.report.describe import describe
 from fpdfp.runs import Recorder, load
-from fpdfp.selection.choice import Curve
+from fpdfp.selection.curves import Curve
 
 EVIL = "<img src=x onerror=alert(1)></script>"
 

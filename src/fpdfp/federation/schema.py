@@ -21,7 +21,7 @@ SHOWN = 6
 
 @dataclasses.dataclass(frozen=True)
 class Agreed:
-    """What sites agree on for a formula.
+    """The schema of a formula over sites.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Agreed:
 
 
 class Schemas:
-    """What all sites say of their columns; ``print`` shows one table, :meth:`frame` returns it.
+    """The columns of all sites; ``print`` shows one table, :meth:`frame` returns it.
 
     Parameters
     ----------

@@ -26,8 +26,7 @@ from fpdfp.models.result import Choice, FitResult
 from fpdfp.models.selecting import PenalisedModels, make_problem
 from fpdfp.scores.base import outcome_of
 from fpdfp.selection.batch import Batch
-from fpdfp.selection.choice import RULES, Curve, Rule, summarise
-from fpdfp.selection.curves import Curves
+from fpdfp.selection.curves import RULES, Curve, Curves, Rule, summarise
 from fpdfp.selection.many import collect, run
 from fpdfp.selection.paths import RATIO, Path, check_grid, count_alphas, settle
 from fpdfp.selection.task import Task
@@ -38,7 +37,7 @@ SCORES = ("deviance", "brier", "accuracy", "auc", "mse", "mae", "concordance")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CrossValidation:
-    """How a cross-validation chooses the weight of a penalty.
+    """Options of a cross-validation.
 
     Parameters
     ----------
