@@ -182,8 +182,10 @@ def test_the_page_on_the_gpu_has_the_stored_figures() -> None:
         json.loads((folder / f"{name}.json").read_text()) for name in ("projector", "calls", "slabs")
     )
     shown = [f"| {name} | {ms:.1f} |" for name, ms in projector["gpu"]["milliseconds"].items()]
-    for one in calls["results"]:
-        shown.append(f"| {one['name']} | {one['call']:.1f} | {one['rounds']:.1f} | {one['certificate']:.1f} |")
+    shown += [
+        f"| {one['name']} | {one['call']:.1f} | {one['rounds']:.1f} | {one['certificate']:.1f} |"
+        for one in calls["results"]
+    ]
     cases = {"fdk": "FDK", "tv": "total variation"}
     for one in [one for one in slabs["rows"] if "seconds" in one]:
         start = f"| {cases[one['case']]} | {one['side']}³ | {one['workers']} | {one['seconds']:.3g} |"
