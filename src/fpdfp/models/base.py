@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, Literal, Self
 
@@ -148,6 +148,12 @@ class FederatedModel(BaseEstimator):
         self.method = method
         self.inference = inference
         self.run = run
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as of every estimator of scikit-learn; return the model."""
+        _refuse_moved(type(self).__name__, params)
+        made: Self = super().set_params(**params)
+        return made
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -502,3 +508,10 @@ class FederatedModel(BaseEstimator):
         settings = one._settings(selecting=True)
         make = one._design(X, y, groups, settings, **options)
         return make(self._cohort(X, y, groups, on_refusal)), settings
+
+
+def _refuse_moved(title: str, names: Iterable[str]) -> None:
+    """Refuse parameters of old, by the name of the place where they are now."""
+    for name in names:
+        if name in MOVED:
+            raise ArgumentTypeError(name, f"is no parameter of {title}: give {MOVED[name]}")
