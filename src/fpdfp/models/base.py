@@ -124,9 +124,7 @@ class FederatedModel(BaseEstimator):
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
         """Refuse parameters of old, by the name of the place where they are now."""
-        for name in named:
-            if name in MOVED:
-                raise ArgumentTypeError(name, f"is not a parameter of {cls.__name__}: give {MOVED[name]}")
+        _refuse_moved(cls.__name__, named)
         made: Self = super().__new__(cls)
         return made
 
@@ -514,4 +512,4 @@ def _refuse_moved(title: str, names: Iterable[str]) -> None:
     """Refuse parameters of old, by the name of the place where they are now."""
     for name in names:
         if name in MOVED:
-            raise ArgumentTypeError(name, f"is no parameter of {title}: give {MOVED[name]}")
+            raise ArgumentTypeError(name, f"is not a parameter of {title}: give {MOVED[name]}")
