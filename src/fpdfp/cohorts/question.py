@@ -54,7 +54,7 @@ HOMES = (
 
 
 class Reveals(NamedTuple):
-    """What a question declares for the guard.
+    """The declaration of a question for the guard.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Points(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """What most questions are answered with: arrays with a leading client axis, or messages and the bits of each.
+    """The common form of answers: arrays with a leading client axis, or messages and the bits of each.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a site has answered: analyses, divisions of rows and refusals, in a file that outlives the process."""
+"""The budget of a site: analyses, divisions of rows and refusals, in a file that outlives the process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUNS = 1000
 
 @dataclasses.dataclass
 class Spent:
-    """What was spent.
+    """The spent budget.
 
     Attributes
     ----------

@@ -17,7 +17,6 @@ from fpdfp.federation.text import LONGEST, printable, read_path
 
 if TYPE_CHECKING:
     from fpdfp.federation.keys import Identity
-    from fpdfp.federation.request_guard import RequestGuard
 
 TEMPLATE = Path(__file__).parent / "template"
 
@@ -107,7 +106,7 @@ def join(
     Example: fpdfp federation join invitation-north.zip --data patients.csv --policy policy.toml
     """
     with leaving():
-        from fpdfp.federation.agent import alone, attend
+        from fpdfp.federation.agent import alone, attend, open_guard
         from fpdfp.federation.repeat import digest_of_data
 
         identity = find_identity(invitation, folder)
@@ -130,7 +129,7 @@ def join(
                 say(path)
             return
         log_to_stderr()
-        with alone(identity.folder), contextlib.closing(open_desk(identity, data, policy)) as desk:
+        with alone(identity.folder), open_guard(about.name, identity.folder, data, policy) as desk:
             fingerprint = str(getattr(desk.table, "fingerprint", ""))
             attend(identity, desk, digest_of_data(identity.folder, fingerprint))
 
@@ -150,23 +149,6 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
             raise ValueError(f"{folder} belongs to {known.about.name} of another study: give another --folder")
         return known
     return enrol(invited, folder)
-
-
-def open_desk(identity: Identity, data: Path, policy: Path | None) -> RequestGuard:
-    """Return what answers for a site: its table behind its policy, which is written if missing."""
-    from fpdfp.federation.policy import Policy, template
-    from fpdfp.federation.protected import ProtectedGuard
-    from fpdfp.federation.request_guard import RequestGuard
-    from fpdfp.federation.table import SiteTable
-
-    if policy is None:
-        policy = identity.folder / "policy.toml"
-        if not policy.exists():
-            policy.write_text(template())
-            say(f"{policy} is the policy: read it, and change what does not fit", err=True)
-    rules = Policy.read(policy)
-    kind = RequestGuard if rules.level == "filter" else ProtectedGuard
-    return kind(identity.about.name, SiteTable.read(data, rules.columns_of_the_table), rules, identity.folder)
 
 
 @app.command()
@@ -390,6 +372,15 @@ def approve(
             say(*str(one).splitlines())
 
 
+def _member(folder: Path) -> Path:
+    """Return the folder of an identity: a site's, or the analyst's in the folder of a study."""
+    inner = folder / "analyst"
+    found = inner if (inner / "identity.toml").is_file() else folder
+    if not (found / "identity.toml").is_file():
+        raise ValueError(f"{folder} must be the folder of a site, of an analyst or of a study")
+    return found
+
+
 @app.command()
 def key(folder: SiteFolder) -> None:
     """Show the public key of a site or an analyst, by which others know it whatever the hub says.
@@ -400,9 +391,11 @@ def key(folder: SiteFolder) -> None:
     Example: fpdfp federation key north
     """
     with leaving():
+        from fpdfp.federation.keys import Identity
         from fpdfp.federation.secret import Secret
 
-        say(f'{folder.name} = "{Secret.of(folder).public.hex()}"')
+        member = _member(folder)
+        say(f'{Identity(member).about.name} = "{Secret.of(member).public.hex()}"')
 
 
 @app.command()
@@ -420,7 +413,7 @@ def trust(
     with leaving():
         from fpdfp.federation.seal import Pins
 
-        Pins(folder).add(name, key)
+        Pins(_member(folder)).add(name, key)
 
 
 @app.command()

@@ -376,7 +376,7 @@ class Outside(Exception):  # noqa: N818 - it is no error
 
 
 class Response(NamedTuple):
-    """How rows respond to a point: the weights of their features in the gradient, and how these bend; None if not."""
+    """The response of rows to a point: the weights of features in the gradient and their curvature, or None."""
 
     what: str
     slope: Array
@@ -564,7 +564,7 @@ class PointRule:
 
 
 class Watch(Protocol):
-    """What the guard keeps of a model between questions."""
+    """The guard's record of a model between questions."""
 
     policy: Policy
     people: IntArray | None

@@ -1,4 +1,4 @@
-"""What answers for a site at the levels ``sums`` and ``private``: a short list of questions, and nothing else.
+"""The gate of a site at the levels ``sums`` and ``private``: a short list of questions, and nothing else.
 
 ====================  ======  =======  ==========================================================================
 kind                  sums    private  answer
@@ -61,7 +61,7 @@ RUNS, MODELS = 16, 16
 
 
 class Statement(NamedTuple):
-    """Which columns of a model vary at a site, one byte each, and the site's signature."""
+    """The columns of a model that vary at a site, one byte each, with the site's signature."""
 
     varying: bytes
     signature: bytes

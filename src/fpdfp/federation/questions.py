@@ -1,4 +1,4 @@
-"""What an analyst may ask about the tables of sites before and for a model, and what sites answer.
+"""Questions about the tables of sites before and for a model, with their answers.
 
 Questions and answers are dataclasses whose fields are checked (:mod:`fpdfp.cohorts.validation`), and trees of numbers,
 texts and arrays on their way: :func:`write` and :func:`read_question`, :func:`write_answer` and :func:`read_answer`.
@@ -38,7 +38,7 @@ Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "O
 
 @dataclasses.dataclass(frozen=True)
 class ColumnSchema:
-    """What a site says about a column.
+    """The description of a column at a site.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Schema:
 @question("schema")
 @dataclasses.dataclass(frozen=True)
 class SchemaQuestion(Question):
-    """What columns are there; of some columns, or of all."""
+    """The question for the columns of a site."""
 
     columns: tuple[str, ...] | None = None
 
@@ -92,7 +92,7 @@ class SchemaQuestion(Question):
 
 @dataclasses.dataclass(frozen=True)
 class Sums:
-    """What a site has for a design.
+    """The answer of a site about a design.
 
     Attributes
     ----------
@@ -448,7 +448,7 @@ class ConcordanceQuestion(Question):
 @question("evaluation")
 @dataclasses.dataclass(frozen=True)
 class EvaluationQuestion(Question):
-    """How good the predictions of a model are: sums and counts, at its coefficients.
+    """The evaluation of a model's predictions: sums and counts, at its coefficients.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What answers for a site: it reads a request, has the guard check it, computes, counts, holds and logs.
+"""The gate of a site: it reads a request, has the guard check it, computes, counts, holds and logs.
 
 It knows nothing of how requests arrive. It holds the site's data, and the last few models that were asked about.
 """
@@ -59,7 +59,7 @@ TESTS = ("information", "overdispersion")
 
 
 class Table(Protocol):
-    """What must be able to be asked of a site's table."""
+    """The interface of a site's table."""
 
     def answer(self, question: Any, check: Callable[[Array], None] | None = None, site: str = "") -> Any:
         """Return the answer to a question; ``check`` may refuse the rows that moments are asked of.

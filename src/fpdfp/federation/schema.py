@@ -21,7 +21,7 @@ SHOWN = 6
 
 @dataclasses.dataclass(frozen=True)
 class Agreed:
-    """What sites agree on for a formula: types, levels in order, and which columns have missing values somewhere."""
+    """The schema of a formula over sites: types, levels in order, and which columns have missing values somewhere."""
 
     kinds: dict[str, str]
     levels: dict[str, tuple[Level, ...]]
@@ -29,7 +29,7 @@ class Agreed:
 
 
 class Schemas:
-    """What all sites say of their columns; ``print`` shows one table, :meth:`frame` returns it.
+    """The columns of all sites; ``print`` shows one table, :meth:`frame` returns it.
 
     Parameters
     ----------

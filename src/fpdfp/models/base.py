@@ -1,4 +1,4 @@
-"""What all models are: scikit-learn estimators that hold parameters; a design, a fit and a result do the rest."""
+"""Base of all models: scikit-learn estimators that hold parameters; a design, a fit and a result do the rest."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ MakeDesign = Callable[[TableCohort | None], Design]
 
 
 class FederatedModel(BaseEstimator):
-    """What all models share; see :class:`FederatedLogisticRegression`.
+    """Base class of all models; see :class:`FederatedLogisticRegression`.
 
     Attributes
     ----------
@@ -210,12 +210,12 @@ class FederatedModel(BaseEstimator):
 
     @property
     def _site_effects(self) -> SiteEffects:
-        """Which intercepts sites have."""
+        """The kind of the sites' intercepts."""
         return "none"
 
     @property
     def _validation(self) -> CrossValidation | None:
-        """How the weight of the penalty is chosen; None where it is given."""
+        """The choice of the penalty's weight; None if it is given."""
         given = getattr(self, "cv", None)
         return given if given is None or isinstance(given, CrossValidation) else CrossValidation(given)
 

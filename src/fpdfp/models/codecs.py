@@ -1,4 +1,4 @@
-"""How what a fitted model knows is written as JSON and read again: every value is checked for what it must be."""
+"""Fitted models as JSON: every value is checked when it is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
 
 
 class Codec(NamedTuple):
-    """How a value is written, and read; ``read(value, name)`` raises MessageError for anything else."""
+    """A codec of a value; ``read(value, name)`` raises MessageError for anything else."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any, str], Any]

@@ -37,7 +37,7 @@ SCORES = ("deviance", "brier", "accuracy", "auc", "mse", "mae", "concordance")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CrossValidation:
-    """How a cross-validation chooses the weight of a penalty.
+    """Options of a cross-validation.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ class GroupCurves(Mapping[Level, SurvivalCurve]):
 
 
 class _Asked(NamedTuple):
-    """What a formula of times asks of sites."""
+    """The questions of a formula of times to sites."""
 
     asking: Asking
     response: Survival

@@ -1,4 +1,4 @@
-"""What a model is fitted to: outcomes, weights, offsets, strata and sites of a matrix, or of a formula and its sites.
+"""The design of a fit: outcomes, weights, offsets, strata and sites of a matrix, or of a formula and its sites.
 
 Both become a :class:`Design`, and take the same way from there.
 """
@@ -33,7 +33,7 @@ CONSTANT = 1e-12
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Settings:
-    """What a model says about its fit, checked.
+    """The checked settings of a fit.
 
     Attributes
     ----------

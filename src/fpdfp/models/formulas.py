@@ -24,7 +24,7 @@ IMPUTATIONS: tuple[Imputation, ...] = ("drop", "mean", "indicator")
 
 
 class Plan(NamedTuple):
-    """What is known before a model is fitted.
+    """The state before a model is fitted.
 
     Attributes
     ----------

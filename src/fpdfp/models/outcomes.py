@@ -1,4 +1,4 @@
-"""What kind of outcome a model has: its losses, the layout of its coefficients, their names, and its predictions."""
+"""Kinds of outcomes: losses, the layout of its coefficients, their names, and its predictions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SiteEffects = Literal["none", "fixed", "random"]
 
 
 class Scaled(NamedTuple):
-    """How features were centred and scaled (by 1 where they are constant)."""
+    """The centres and scales of features (1 for constant ones)."""
 
     centre: Array
     scale: Array
@@ -46,7 +46,7 @@ class Coefficients(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What is known of the rows of a matrix besides their features."""
+    """Properties of the rows of a matrix besides their features."""
 
     y: Array
     weights: Array | None = None
@@ -60,7 +60,7 @@ class Data(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ClassLikelihood:
-    """What inference asks of a family of outcomes, for classes: the deviance is −2 log-likelihood."""
+    """The interface of classes for inference: the deviance is −2 log-likelihood."""
 
     name: str
     link: str
@@ -73,7 +73,7 @@ class ClassLikelihood:
 
 
 class PartialLikelihood:
-    """What inference asks of a family of outcomes, for times of events."""
+    """The interface of event times for inference."""
 
     name, link, has_dispersion, is_likelihood = "Cox", "log", False, True
 
@@ -305,7 +305,7 @@ class Numbers(Outcome):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Classes(Outcome):
-    """What outcomes of classes share; ``labels`` are the classes in the order of the model."""
+    """Base of outcomes with classes; ``labels`` are the classes in the order of the model."""
 
     labels: tuple[Any, ...] = ()
 

@@ -65,7 +65,7 @@ BOUNDED = (
 
 @dataclasses.dataclass(frozen=True)
 class EventTimes:
-    """What is known of times of events besides the coefficients.
+    """Results for event times besides the coefficients.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class EventTimes:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What a cross-validation has found: see :class:`fpdfp.FederatedLogisticRegressionCV`."""
+    """The result of a cross-validation: see :class:`fpdfp.FederatedLogisticRegressionCV`."""
 
     alpha: float
     alpha_min: float

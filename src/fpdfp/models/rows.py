@@ -1,4 +1,4 @@
-"""What is given of rows: tables and tensors, weights, offsets, sites, times, and the weights of classes."""
+"""Arguments about rows: tables and tensors, weights, offsets, sites, times, and the weights of classes."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Task:
 
     @property
     def ahead(self) -> Array:
-        """Where the model of the best point is least; that point itself where it has none."""
+        """The minimum of the model of the best point, or that point without a model."""
         return self.trial if self.trial.shape == self.point.shape and self.share == 1.0 else self.point
 
     @property
