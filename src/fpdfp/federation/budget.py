@@ -152,7 +152,8 @@ class Budget:
         known = self.spent.times.setdefault(column, times)
         if known != times and self.policy.goes_by("cells"):
             raise refuse(
-                "cells", "this site tells of these times only at those that were asked for first; use the same"
+                "cells",
+                "this site tells of a column only at the times, or edges, that were asked for first; use the same",
             )
         self.write()
 

@@ -56,12 +56,14 @@ if TYPE_CHECKING:
 
 #: The files of masked sums and of the privacy budget in a site's folder.
 MASKS, LEDGER = "masks.journal", "privacy.journal"
+#: The least eigenvalue of the correlations of a site's columns and response, for which all combinations vary.
+CLEAR = 1e-6
 #: How many runs a site remembers the keys of, and how many models.
 RUNS, MODELS = 16, 16
 
 
 class Statement(NamedTuple):
-    """The columns of a model that vary at a site, one byte each, with the site's signature."""
+    """The columns of a model that vary at a site, and whether all combinations do: one byte each, and a signature."""
 
     varying: bytes
     signature: bytes
@@ -205,12 +207,15 @@ class ProtectedGuard(RequestGuard):
         return self._made[digest]
 
     def _varying(self, spec: ModelSpec) -> bytes:
-        """Return which columns have more than one value here; the intercept counts as one that has."""
-        X = self.table.features(spec, self.name).X
-        found = X.max(axis=0) > X.min(axis=0)
-        if spec.intercept:
-            found[len(spec.design.names)] = True
-        return bytes(found.astype(np.uint8))
+        """Return which columns have more than one value here, then the response, and whether all combinations have."""
+        rows = self.table.features(spec, self.name)
+        columns = np.column_stack([np.delete(rows.X, len(spec.design.names), axis=1), rows.y])  # without the intercept
+        varies = columns.max(axis=0) > columns.min(axis=0)
+        whole = bool(varies.all())
+        if whole:
+            unit = (columns - columns.mean(axis=0)) / columns.std(axis=0)
+            whole = bool(np.linalg.eigvalsh(unit.T @ unit / len(unit))[0] > CLEAR)
+        return bytes([*varies.astype(np.uint8).tolist(), int(whole)])
 
     def _tell_varying(self, asked: dict[str, Any]) -> dict[str, Any]:
         spec, digest = self._read_model(asked)
@@ -220,7 +225,7 @@ class ProtectedGuard(RequestGuard):
         return {"varying": varying, "signature": self.secret.identity.sign(told)}
 
     def _check_varying(self, asked: dict[str, Any], spec: ModelSpec, digest: bytes) -> None:
-        """Refuse a model with a column that varies at fewer than three members."""
+        """Refuse a model with a column, or a combination of columns, that varies at fewer than three members."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -234,16 +239,17 @@ class ProtectedGuard(RequestGuard):
                 key.verify(one.signature, varying_statement(members, run, digest, one.varying))
             except InvalidSignature:
                 raise Refusal(f"the statement of {name} is not signed by it", rule="members") from None
-            if len(one.varying) != spec.columns or not set(one.varying) <= {0, 1}:
-                raise MessageError("a statement must have 0 or 1 for each column")
+            if len(one.varying) != len(spec.design.names) + 2 or not set(one.varying) <= {0, 1}:
+                raise MessageError("a statement must have 0 or 1 for each column, the response, and combinations")
         if statements[self.name].varying != self._varying(spec):
             raise Refusal("the statement of this site is one of other data", rule="members")
         count = np.sum([list(one.varying) for one in statements.values()], axis=0)
-        few = [name for name, number in zip(spec.names, count, strict=True) if number < MEMBERS]
+        names = [*(f"the column {name!r}" for name in spec.design.names), "the response", "a combination of columns"]
+        few = [name for name, number in zip(names, count, strict=True) if number < MEMBERS]
         if few:
             raise Refusal(
-                f"the column {few[0]!r} varies at fewer than {MEMBERS} sites, so that its sums would be those of "
-                "single sites: leave it out, or join levels", rule="members",
+                f"{few[0]} varies at fewer than {MEMBERS} sites, so that its sums would be those of single sites: "
+                "leave columns out, or join levels", rule="members",
             )  # fmt: skip
 
     def _add_information(self, asked: dict[str, Any]) -> dict[str, Any]:
