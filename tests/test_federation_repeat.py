@@ -25,7 +25,7 @@ from fpdfp.federation.registry import Registry
 from fpdfp.federation.rehearse import Rehearsal, split, write_patients
 from fpdfp.federation.repeat import FILE, compare, digest_of_data, read_analysis
 from fpdfp.federation.study import Study
-from fpdfp.models.codecs import write_parameter
+from fpdfp.models.saving import write_parameter
 
 
 def test_a_digest_of_data_is_salted(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, I
 from fpdfp.inference.covariances import Kind
 from fpdfp.inference.differences import SiteErrors
 from fpdfp.methods.base import Method
-from fpdfp.models import codecs
 from fpdfp.models.cross_validation import CrossValidation, cross_validate
 from fpdfp.models.design import Design, MakeOutcome, Settings, check_groups, design_of_formula, design_of_rows
 from fpdfp.models.fitting import Search, fit_design
@@ -35,7 +34,7 @@ from fpdfp.models.penalty import ModelPenalty, Name, NoPenalty, as_model_penalty
 from fpdfp.models.result import FitResult
 from fpdfp.models.routing import advise_on_search, warn_of_groups
 from fpdfp.models.rows import as_rows, as_targets
-from fpdfp.models.saving import save
+from fpdfp.models.saving import UNKNOWN, save, write_parameter
 from fpdfp.models.selecting import check_convex, check_draws, draw_sites, find_path, find_stability
 from fpdfp.scores.evaluation import Evaluation
 from fpdfp.scores.learning import LearningCurve
@@ -318,8 +317,8 @@ class FederatedModel(BaseEstimator):
             if getattr(engine, "run_folder", None) is None:  # not that of a federation
                 return
             parameters = {**self.get_params(deep=False), **design.arguments}
-            written = {name: codecs.write_parameter(value) for name, value in parameters.items()}
-            plain = {name: value for name, value in written.items() if value is not codecs.UNKNOWN}
+            written = {name: write_parameter(value) for name, value in parameters.items()}
+            plain = {name: value for name, value in written.items() if value is not UNKNOWN}
             objects = {name: repr(parameters[name]) for name in parameters if name not in plain}
             engine.note_fit(type(self).__name__, plain, objects, tuple(design.arguments))
 
