@@ -639,7 +639,7 @@ def as_model_penalty(given: Any) -> ModelPenalty:
         return KINDS[_checks.choice("penalty", given, tuple(KINDS))]()
     if isinstance(given, ModelPenalty):
         return given
-    kinds = [*(kind for kind in KINDS.values() if kind is not NoPenalty), TotalVariation]
+    kinds: list[type[ModelPenalty]] = [*(kind for kind in KINDS.values() if kind is not NoPenalty), TotalVariation]
     names = ", ".join(f"fpdfp.{kind.__name__}" for kind in kinds)
     hint = ""
     if isinstance(given, penalties.Penalty):
