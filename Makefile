@@ -23,7 +23,7 @@ help:
 	@echo "make coverage  how often confidence intervals cover the truth, in 2,000 simulated studies of each family"
 	@echo "make soak    long runs in federations and on Ray in which processes are killed"
 	@echo "make fuzz    decode a million damaged messages, answer a million forged requests, read a million forged replies"
-	@echo "make attack  attack a site with the default policy, and with each rule switched off in turn"
+	@echo "make attack  attack a site with the default policy, and with each rule switched off in turn, into docs/results"
 	@echo "make study   an honest study of five hospitals through real processes: seconds, bytes, exchanges, budget"
 	@echo "make reproduce  the paper's experiments (a9a, covtype, small CT) and theorems, into docs/results"
 
@@ -109,7 +109,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 attack: $(VENV)/.dev
-	$(BIN)/python -m tests.attacks 20000
+	$(BIN)/python -m tests.attacks 20000 docs/results/attack.md
 
 study: $(VENV)/.dev
-	$(BIN)/python -m tests.honest_study
+	$(BIN)/python -m tests.honest_study docs/results/study.md

@@ -1,6 +1,6 @@
 """An attack generator: it puts what singles out one row into every slot of every question, and counts what it finds.
 
-    python -m tests.attacks 100000        # so many answered tries with the default policy, and fewer without each rule
+    python -m tests.attacks 100000        # so many answers of the default policy, and fewer without each rule
 
 Budgets are off. A series asks a site of 400 rows some twenty things of one model or table, and succeeds if a number, or
 a difference of any two of the same kind, is one person's: a row of the table up to a factor, one of its values, or a
@@ -46,6 +46,19 @@ from fpdfp.rng import Draws
 from fpdfp.traffic import digest
 from tests.desks import ANALYST
 
+INTRODUCTION = """# What the attack generator finds
+
+`make attack` runs `python -m tests.attacks 20000 docs/results/attack.md`; a larger number makes more tries. A site has
+400 rows, among them some that are easy to single out, and the default policy with its budget off. The generator puts
+expressions of one row into every slot of every question, and points of every kind into every point. A series asks one
+model, or the table, up to 24 things: questions, and the operations that methods ask for in rounds. A row is found if a
+vector that is told, or the difference of two, is a multiple of one, if a number is one person's value, or if a count is
+of fewer than three rows. Then each rule is switched off in turn, until a row is found.
+
+The rules `kinds`, `rows`, `parameters` and `budget` are not in the table: without them rows are found by many questions
+together, which `tests/test_attacks.py`, `tests/test_many_policy.py` and `tests/test_hostile_models.py` carry out.
+
+"""
 ROWS = 400
 #: So many answers of the default policy are printed at a time, each part with a seed of its own.
 PART = 20_000
@@ -301,8 +314,8 @@ def arrays_in(tree: Any, asked: Any) -> Iterator[Any]:
     """Yield all arrays of numbers in a reply."""
     if isinstance(asked, Evaluations) and not isinstance(asked, DualSums) and tree:
         sent = Evaluated(*tree[asked.name]["arrays"])
-        slopes = asked.add_up(sent, np.arange(len(sent.numbers))).slopes
-        yield from slopes
+        with contextlib.suppress(ValueError):  # numbers outside of a domain
+            yield from asked.add_up(sent, np.arange(len(sent.numbers))).slopes
     elif isinstance(tree, dict):
         for one in tree.values():
             yield from arrays_in(one, None)
@@ -647,24 +660,26 @@ def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found
     return made, site.answered, found
 
 
-def main(answered: int) -> None:
-    """Print what was found by default, and without each rule."""
+def main(answered: int, page: Path | None = None) -> None:
+    """Print what was found by default, and without each rule; write a page of it."""
     started = time.monotonic()
     tries = told = found = seed = 0
     while told < answered:
         more = run(Policy(), min(PART, answered - told), 10**9, seed)
         tries, told, found, seed = tries + more[0], told + more[1], found + more[2], seed + 1
-        print(f"{tries} series, {told} answers, {found} rows found; {time.monotonic() - started:.0f} s", flush=True)
-    print("\n| policy | series | answers | rows found |\n| --- | --- | --- | --- |")
-    print(f"| default | {tries:,} | {told:,} | {found} |", flush=True)
+        print(f"{tries:,} series, {told:,} answers, {found} rows found; {time.monotonic() - started:.0f} s", flush=True)
+    lines = ["| policy | series | answers | rows found |", "| --- | --- | --- | --- |"]
+    lines.append(f"| the defaults | {tries:,} | {told:,} | {found} |")
     for rule in NEEDED:
         made, told, found = run(Policy(off=frozenset({rule})), 10**9, max(answered, 2000), until_found=True)
-        print(f"| without {rule}, until a row is found | {made:,} | {told:,} | {found} |", flush=True)
-    print(f"\n{time.monotonic() - started:.0f} s")
+        lines.append(f"| without `{rule}`, until a row is found | {made:,} | {told:,} | {found} |")
+        print(lines[-1], flush=True)
+    if page is not None:
+        page.write_text(INTRODUCTION + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
     import logging
 
     logging.disable(logging.CRITICAL)
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000, *map(Path, sys.argv[2:]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,12 +17,24 @@ import fpdfp
 from fpdfp.federation.rehearse import Rehearsal, split
 
 #: The rows of each hospital.
-SIZES = {"basel": 303, "cleveland": 260, "long_beach": 180, "zurich": 120}
+SIZES = {"basel": 300, "cleveland": 260, "long_beach": 180, "zurich": 120}
 SMALL = {"aarau": 50}
 NUMBERS = ("age", "pressure", "cholesterol", "rate", "oldpeak", "weight", "creatinine", "glucose")
 TRUTHS = ("female", "smoker", "angina", "diabetes")
 GRID = np.arange(30.0, 1500.0, 30.0)
 NINE = "age + pressure + cholesterol + rate + oldpeak + female + smoker + angina + diabetes"
+
+
+INTRODUCTION = f"""# An honest study through default policies
+
+`make study` runs it: `python -m tests.honest_study docs/results/study.md`. Five hospitals with made-up patients
+({", ".join(f"{name} {rows}" for name, rows in (SIZES | SMALL).items())} rows), a hub and an analyst are processes of
+their own on one machine, connected over TLS. All policies are the defaults. The last hospital is asked for one model
+alone, which has too many coefficients for its rows: it refuses, and the model is fitted without it. Nothing else is
+refused (`tests/test_honest_study.py`). Seconds depend on the machine and on what else it does; bytes are those on the
+wire of the analyst, both ways through the hub.
+
+"""
 
 
 def make_patients(sizes: dict[str, int], seed: int = 1) -> pd.DataFrame:
@@ -84,29 +98,41 @@ def fit(model: Any, sites: Any, formula: str, options: dict[str, Any]) -> Any:
     return fitted
 
 
-def main() -> None:
-    """Run the study through real processes with default policies, and print what it cost."""
+def main(page: Path | None = None) -> None:
+    """Run the study through real processes with default policies, print what it cost, and write a page of it."""
+    lines: list[str] = []
+
+    def say(*new: str) -> None:
+        lines.extend(new)
+        print(*new, sep="\n", flush=True)
+
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "patients.csv"
         make_patients(SIZES | SMALL).to_csv(table, index=False)
         tables = split(table, "hospital", Path(folder) / "tables")
         with Rehearsal(Path(folder), tables) as rehearsal, fpdfp.Federation(rehearsal.study.folder) as sites:
-            print(sites.describe())
+            say("| step | seconds | exchanges | kB up | kB down |", "| --- | --- | --- | --- | --- |")
             started = last = time.monotonic()
-            used = 0
-            large = sites.without(list(SMALL))
-            for name, _ in study(large):
-                now, usage = time.monotonic(), sites.usage
-                print(f"{now - last:6.1f} s  {usage.exchanges - used:4d} exchanges  {name}", flush=True)
-                last, used = now, usage.exchanges
-            model = fpdfp.FederatedLogisticRegression("none")
+            used = copy.copy(sites.usage)
+            for name, _ in study(sites.without(list(SMALL))):
+                now, usage = time.monotonic(), copy.copy(sites.usage)
+                say(
+                    f"| {name} | {now - last:.1f} | {usage.exchanges - used.exchanges} | "
+                    f"{(usage.up - used.up) / 1e3:.1f} | {(usage.down - used.down) / 1e3:.1f} |"
+                )
+                last, used = now, usage
+            model = fpdfp.FederatedLogisticRegression(penalty="none")
             model.fit(sites, f"disease ~ {NINE}", on_refusal="exclude")
-            print(model.summary())
-            usage = sites.usage
-            seconds = time.monotonic() - started
-            print(f"{seconds:.1f} s, {usage.exchanges} exchanges, {usage.up:,} bytes up, {usage.down:,} down")
-            print(sites.budget())
+            usage, seconds = sites.usage, time.monotonic() - started
+            say(
+                f"| all, and the model of nine with five hospitals | {seconds:.1f} | {usage.exchanges} | "
+                f"{usage.up / 1e3:.1f} | {usage.down / 1e3:.1f} |",
+                "", "The budget of each hospital afterwards, in analyses:", "", "```", str(sites.budget()), "```", "",
+                "The last model, from which the smallest hospital is excluded:", "", "```", str(model.summary()), "```",
+            )  # fmt: skip
+    if page is not None:
+        page.write_text(INTRODUCTION + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:]))

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from fpdfp.federation.approvals import FILE, MOST
+from fpdfp.federation.approvals import FILE, MOST, MOST_EACH
 from fpdfp.federation.commands import app
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.request_guard import RequestGuard
@@ -83,9 +83,28 @@ def test_proposals_expire_and_are_bounded(guard: RequestGuard) -> None:
     path.write_text(json.dumps(tree))
     assert propose(guard) == {"elderly": "expired"}
     assert propose(guard, "elderly", "age >= 70") == {"elderly": "waiting"}
-    for k in range(MOST - 1):
+    for k in range(MOST_EACH - 1):
         propose(guard, f"v{k}", "age >= 65")
-    assert "as many proposals" in propose(guard, "more", "age >= 65")["error"]
+    assert "proposals of yours wait" in propose(guard, "more", "age >= 65")["error"]
+    for k in range(MOST_EACH - 1, MOST - 1):
+        asked = {"kind": "propose", "run": "r", "name": f"v{k}", "text": "age >= 65"}
+        assert "reply" in guard.answer(asked, ANALYST._replace(name=f"ann{k // MOST_EACH}"))
+    last = {"kind": "propose", "run": "r", "name": "more", "text": "age >= 65"}
+    assert "as many proposals" in guard.answer(last, ANALYST._replace(name="bob"))["error"]
     for name, text in (("a b", "age > 1"), ("age", "age > 1"), ("x", "age > 1\n"), ("x", "age >"), ("x", "a" * 501)):
         assert "error" in propose(guard, name, text)
     assert "another definition" in propose(guard, "elderly", "age >= 71")["error"]
+
+
+def test_a_variable_near_an_approved_one_is_shown_with_it(guard: RequestGuard, table: SiteTable) -> None:
+    """Two cuts on both sides of one person's age: each is harmless, and both tell that person."""
+    age = np.sort(table.columns["age"].numbers)
+    low, high = float(age[-1]), float(age[-1]) + 1.0
+    propose(guard, "elderly", f"age >= {low}")
+    guard.approvals.answer("elderly", "yes")
+    propose(guard, "older", f"age >= {high}")
+    propose(guard, "young", "age < 0")
+    counts = {name: one.counts for name, one in guard.approvals.read().items()}
+    rows = int((age == low).sum())
+    assert f"differs from elderly in {rows} rows, which two models would tell" in counts["older"]
+    assert "differs" not in counts["elderly"]

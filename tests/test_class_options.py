@@ -86,7 +86,7 @@ def test_intercepts_of_sites_are_columns(kind: Any, standardize: bool, tmp_path:
     model = kind(site_effects="fixed", standardize=standardize, run=fpdfp.RunOptions(tol=1e-12))
     model.fit(X, TABLE["grade"], groups=TABLE["hospital"])
     np.testing.assert_allclose(np.atleast_2d(model.coef_), np.atleast_2d(plain.coef_)[:, :2], rtol=1e-7)
-    np.testing.assert_allclose(np.atleast_2d(model._effects), np.atleast_2d(plain.coef_)[:, 2:], rtol=1e-7)
+    np.testing.assert_allclose(np.atleast_2d(model.fitted_.effects), np.atleast_2d(plain.coef_)[:, 2:], rtol=1e-7)
     tables = [dict(zip(one.table().names, one.table().standard_errors, strict=True)) for one in (model, plain)]
     renamed = {
         name.replace("site[south]", "x2").replace("site[west]", "x3"): value for name, value in tables[0].items()

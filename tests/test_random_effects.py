@@ -129,7 +129,7 @@ def test_sites_that_do_not_differ_have_no_variance() -> None:
     y = y - np.array([y[site == i].mean() for i in range(12)])[site]
     model = FederatedGLM(site_effects="random").fit(np.zeros((len(y), 1)), y, groups=site)
     assert model.site_variance_ == 0.0
-    np.testing.assert_allclose(model._effects, 0.0, atol=1e-6)
+    np.testing.assert_allclose(model.fitted_.effects, 0.0, atol=1e-6)
 
 
 def test_at_sites_and_with_penalties() -> None:

@@ -68,7 +68,7 @@ def test_a_model_comes_back(fitted: Any, tmp_path: Path) -> None:
     assert str(model.summary()) == str(fitted.summary())
     assert model.summary().to_json() == fitted.summary().to_json()
     assert model.summary().to_csv() == fitted.summary().to_csv()
-    if model.information_ is not None and not model._penalised:
+    if model.information_ is not None and not model.fitted_.penalised:
         assert str(model.table(errors="HC1")) == str(fitted.table(errors="HC1"))
         assert {k: str(v) for k, v in model.site_tables().items()} == {
             k: str(v) for k, v in fitted.site_tables().items()

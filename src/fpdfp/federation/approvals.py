@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,8 +21,11 @@ from fpdfp.formula.tree import Spline
 FILE = "approvals.json"
 State = Literal["waiting", "yes", "no", "not yet", "expired"]
 ANSWERS: dict[str, State] = {"yes": "yes", "no": "no", "later": "not yet"}
-#: The longest definition, how many proposals a site keeps, and after how many days one that waits has expired.
-LONGEST, MOST, DAYS = 500, 100, 30
+#: The longest definition, how many proposals a site keeps in all and of each analyst, and after how many days one that
+#: waits has expired.
+LONGEST, MOST, MOST_EACH, DAYS = 500, 100, 20, 30
+#: Variables that differ in fewer rows from one that was approved are shown with it: their difference tells these rows.
+NEAR = 10
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
 
@@ -96,8 +99,11 @@ class Approvals:
             return known[name].state
         if sum(one.state != "expired" for one in known.values()) >= MOST:
             raise MessageError("this site has as many proposals as it keeps")
+        if sum(one.by == by and one.state in ("waiting", "not yet") for one in known.values()) >= MOST_EACH:
+            raise MessageError(f"{MOST_EACH} proposals of yours wait for an answer here: ask for one first")
         kept = {other: one for other, one in known.items() if one.state != "expired"}
-        self._write(kept | {name: Proposal(name, text, by, _today().isoformat(), describe(text, table))})
+        counts = "; ".join([describe(text, table), *compare(text, self.approved, table)])
+        self._write(kept | {name: Proposal(name, text, by, _today().isoformat(), counts)})
         return "waiting"
 
     def answer(self, name: str, answer: str) -> Proposal:
@@ -127,6 +133,17 @@ def describe(text: str, table: Any) -> str:
         return f"true in {int((known == 1).sum())} of {len(known)} rows, no value in {len(values) - len(known)}"
     rarest = int(counts.min(initial=0))
     return f"{len(found)} different values in {len(known)} rows, the rarest in {rarest}"
+
+
+def compare(text: str, approved: Mapping[str, str], table: Any) -> Iterator[str]:
+    """Yield from which approved variables one differs in few rows."""
+    nodes = {name: parse_variable(one) for name, one in {"": text, **approved}.items()}
+    values = {name: evaluate(one, table, {}) for name, one in nodes.items() if not isinstance(one, Spline)}
+    for name in sorted(set(values) - {""}) if "" in values else ():
+        both = np.stack([values[""], values[name]])
+        rows = int(((both[0] != both[1]) & np.isfinite(both).all(axis=0)).sum())
+        if 0 < rows < NEAR:
+            yield f"differs from {name} in {rows} rows, which two models would tell"
 
 
 def _today() -> datetime.date:

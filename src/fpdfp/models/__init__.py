@@ -1,6 +1,6 @@
 """Federated linear models as scikit-learn estimators."""
 
-from fpdfp.models.classifier import FederatedLogisticRegression
+from fpdfp.models.classes import FederatedMultinomialRegression, FederatedOrdinalRegression
 from fpdfp.models.codecs import read_parameter
 from fpdfp.models.cox import FederatedCoxRegression
 from fpdfp.models.cross_validated import (
@@ -14,10 +14,9 @@ from fpdfp.models.cross_validated import (
 from fpdfp.models.cross_validation import CrossValidation
 from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
 from fpdfp.models.glm import FederatedGLM
-from fpdfp.models.multinomial import FederatedMultinomialRegression
-from fpdfp.models.ordinal import FederatedOrdinalRegression
+from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
-from fpdfp.models.regressor import FederatedLinearRegression
+from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model
 
 __all__ = [
@@ -38,6 +37,7 @@ __all__ = [
     "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
+    "FitResult",
     "Fused",
     "Graph",
     "Group",

@@ -1,60 +1,45 @@
-"""What federated classification and regression share."""
+"""What all models are: scikit-learn estimators that hold parameters; a design, a fit and a result do the rest."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
-import math
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fpdfp import _checks
-from fpdfp._typing import Array, IntArray
+from fpdfp._typing import Array
 from fpdfp._warn import warn
-from fpdfp.compress.plain import plain_bits
-from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
-from fpdfp.engines import Result
-from fpdfp.engines.choice import MOST_COEFFICIENTS, choose_method, suits_newton
+from fpdfp.engines import History, Result
 from fpdfp.engines.options import RunOptions
-from fpdfp.engines.solve import run
-from fpdfp.errors import ArgumentError, ArgumentTypeError, RefusalError
-from fpdfp.federation.table import SiteTable
-from fpdfp.methods import ProximalNewton
+from fpdfp.errors import ArgumentError, ArgumentTypeError, RefusalError, StorageError
+from fpdfp.federation.cohort import LocalCohort, TableCohort
+from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, Information, Summary, Table
+from fpdfp.inference.covariances import Kind
 from fpdfp.methods.base import Method
-from fpdfp.models import tables
-from fpdfp.models.by_feature import find_factors
-from fpdfp.models.by_formula import ByFormula
-from fpdfp.models.evaluating import Evaluating
-from fpdfp.models.inferring import Inferring
-from fpdfp.models.learning import Learning
-from fpdfp.models.penalty import (
-    Columns,
-    Details,
-    Graph,
-    Group,
-    ModelPenalty,
-    Name,
-    Structure,
-    as_model_penalty,
-    no_edges,
-)
-from fpdfp.models.reporting import Reporting
+from fpdfp.models import codecs
+from fpdfp.models.cross_validation import CrossValidation, cross_validate
+from fpdfp.models.design import Design, MakeOutcome, Settings, check_groups, design_of_formula, design_of_rows
+from fpdfp.models.fitting import Search, fit_design
+from fpdfp.models.formulas import Plan
+from fpdfp.models.outcomes import Data, Outcome, SiteEffects
+from fpdfp.models.penalty import ModelPenalty, Name, as_model_penalty
+from fpdfp.models.result import FitResult
 from fpdfp.models.routing import advise_on_search, warn_of_groups
-from fpdfp.models.rows import column
-from fpdfp.models.saving import Saving
-from fpdfp.models.selecting import Selecting
-from fpdfp.models.separating import check_separation
-from fpdfp.models.stepping import Scaled, Stepping
-from fpdfp.problem import Problem
-
-#: A feature whose deviation is at most this part of its mean is constant up to rounding.
-CONSTANT = 1e-12
-
+from fpdfp.models.rows import as_rows, as_targets
+from fpdfp.models.saving import save
+from fpdfp.models.selecting import check_convex, check_draws, draw_sites, find_path, find_stability
+from fpdfp.scores.evaluation import Evaluation
+from fpdfp.scores.learning import LearningCurve
+from fpdfp.selection.paths import RATIO, Path, check_grid
+from fpdfp.selection.stability import Bootstrap, Stability
 
 #: Where parameters are that estimators had themselves.
 MOVED = {
@@ -85,25 +70,57 @@ MOVED = {
     },
 }  # fmt: skip
 
-#: The estimators that have a cross-validation of their own.
+#: The models that have a cross-validation of their own.
 SEARCHED = (
     "FederatedLogisticRegression", "FederatedLinearRegression", "FederatedGLM", "FederatedCoxRegression",
     "FederatedMultinomialRegression", "FederatedOrdinalRegression",
 )  # fmt: skip
+#: Makes the design of what ``fit`` is given: of the sites of a formula, or of a matrix (None).
+MakeDesign = Callable[[TableCohort | None], Design]
 
 
-class Prepared(NamedTuple):
-    """Rows as the model sees them, and how coefficients are taken back."""
+class FederatedModel(BaseEstimator):
+    """What all models share; see :class:`FederatedLogisticRegression`.
 
-    X: Any
-    centre: Array
-    scale: Array
+    Attributes
+    ----------
+    fitted_
+        The result of the fit (:class:`fpdfp.models.result.FitResult`), which owns what is known of it: the attributes
+        with an underscore at the end are its fields.
+    """
 
+    fitted_: FitResult
+    coef_: Array
+    intercept_: Any
+    coefficients_: dict[str, Any]
+    classes_: Array
+    sites_: Array
+    rows_: dict[str, int]
+    left_out_: dict[str, int]
+    excluded_: Mapping[str, str]
+    formula_: str | None
+    plan_: Plan
+    penalty_: ModelPenalty
+    graph_: Any
+    status_: str
+    n_iter_: int
+    n_steps_: int
+    bits_up_: int
+    bits_down_: int
+    exchanges_: dict[str, int]
+    information_: list[Information] | None
+    deviance_: float
+    null_deviance_: float | None
+    result_: Result
+    history_: History
+    iterates_: Any
+    run_folder_: FilePath | None
+    n_features_in_: int
+    feature_names_in_: Array
 
-class FederatedLinearModel(
-    ByFormula, Stepping, Selecting, Inferring, Evaluating, Learning, Reporting, Saving, BaseEstimator
-):
-    """What :class:`FederatedLogisticRegression` and :class:`FederatedLinearRegression` share; see there."""
+    #: The tolerance of a fit to which none is given.
+    _tol: ClassVar[float] = 1e-6
+    __signature__: ClassVar[inspect.Signature]
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
         """Refuse parameters of old, by the name of the place where they are now."""
@@ -119,7 +136,6 @@ class FederatedLinearModel(
         *,
         bounds: Any = None,
         start: Any = None,
-        fit_intercept: bool = True,
         standardize: bool = False,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
@@ -128,7 +144,6 @@ class FederatedLinearModel(
         self.penalty = penalty
         self.bounds = bounds
         self.start = start
-        self.fit_intercept = fit_intercept
         self.standardize = standardize
         self.method = method
         self.inference = inference
@@ -140,24 +155,11 @@ class FederatedLinearModel(
         own = [one for name, one in signature.parameters.items() if name != "self"]
         cls.__signature__ = signature.replace(parameters=own)  # not that of __new__
 
-    #: A number, or one for each of several classes.
-    intercept_: Any
-    #: The intercepts of sites, or of periods.
-    _effects: Array
-    #: What estimators have that do not take these parameters.
-    start: Any = None
-    fit_intercept: bool = True
-    #: The penalty, with its weight.
-    penalty_: ModelPenalty
-    #: The tolerance of a fit to which none is given.
-    _tol: ClassVar[float] = 1e-6
-    __signature__: ClassVar[inspect.Signature]
-    #: The number of the first site that has an intercept of its own, where sites have: 0 if effects are random.
-    _first_effect: int = 1
-    #: Whether losses are those of a generalised linear model, which know weights and offsets of rows.
-    _by_glm: bool = False
-    #: Whether the estimate is wanted as exactly as Newton's method finds it, penalties or not.
-    _exact: ClassVar[bool] = False
+    def __getattr__(self, name: str) -> Any:
+        fitted = vars(self).get("fitted_")
+        if fitted is None or name.startswith("_") or not name.endswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return fitted.attribute(name)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -171,302 +173,332 @@ class FederatedLinearModel(
             advise_on_search(type(self).__name__)
         return super().__sklearn_clone__()
 
-    def _check_parameters(self) -> None:
-        self.penalty_ = self._check_penalty(as_model_penalty(self.penalty))
+    # What a model says of its fit.
+
+    def _settings(self, *, selecting: bool = False) -> Settings:
+        """Return what the parameters say, checked."""
         for name in ("fit_intercept", "standardize"):
-            _checks.flag(name, getattr(self, name))
+            _checks.flag(name, getattr(self, name, False))
         if self.inference != "auto":
             _checks.flag("inference", self.inference)
         if self.run is not None and not isinstance(self.run, RunOptions):
             raise ArgumentTypeError("run", f"must be fpdfp.RunOptions or None, got {_checks.kind(self.run)}")
         if self.run is not None and (self.run.x0 is not None or self.run.metrics):
             raise ArgumentError("run", "must have neither x0 nor metrics; give start, and see learning_curve")
-
-    def _check_penalty(self, given: ModelPenalty) -> ModelPenalty:
-        """Return the penalty of a fit; refuse lists of options, from which nothing chooses here."""
-        several = [name for name in given.mixed if np.ndim(getattr(given, name))]
-        if several:
-            raise ArgumentError(
-                "penalty", f"must have one number for {several[0]}; cross-validation chooses from several"
-            )
-        return given
-
-    def _fit(self, X: Any, groups: Any, classes: int | None, losses: Any, *, effects: bool = False) -> Array:
-        """Fit and return the model, intercept last; ``losses(X, owner, ridge)`` makes the clients' losses.
-
-        With ``effects`` sites have intercepts of their own.
-        """
-        if hasattr(self, "plan_"):
-            del self.plan_  # of an earlier fit with a formula
-        self.formula_ = None
-        owner = self._owners(X.shape[0], groups)
-        moments = self._moments(X, owner)
-        prepared = self._prepare(X, moments)
-        first, count = self._first_effect, len(self.sites_)
-        columns = self._columns(X.shape[1], bool(self.fit_intercept), classes, count - first if effects else 0)
-        columns = columns._replace(random=effects and first == 0)
-        if columns.effects:
-            indicators = (owner[:, None] == np.arange(first, count)).astype(np.float64)
-            prepared = prepared._replace(X=append_columns(prepared.X, indicators))
-        structure = self._structure(columns, moments, prepared.scale)
-        problem = self._minimise(
-            lambda: losses(prepared.X, owner, structure.ridge), structure, columns,
-            Scaled(prepared.centre, prepared.scale),
-            self._choose_method,
-        )  # fmt: skip
-        double = np.dtype(np.float64)
-        up = sum(plain_bits((part.numbers,), double) for part in moments)
-        down = len(moments) * plain_bits((2 * self.n_features_in_,), double) if self.standardize else 0
-        self._note_run(None)
-        self._keep(problem, columns, structure.ridge, up, down)
-        self.rows_ = {str(site): int(count) for site, count in zip(self.sites_, np.bincount(owner), strict=True)}
-        self.left_out_ = dict.fromkeys(self.rows_, 0)
-        self._coded = (columns, prepared.centre, prepared.scale)
-        return self._conclude(problem, columns, prepared.centre, prepared.scale)
-
-    def _adopt(self, x: Array, columns: Columns, centre: Array, scale: Array) -> None:
-        """Take the coefficients that x, of a run of this fit, stands for."""
-        if columns.classes is None:
-            self._effects = x[len(x) - columns.effects :]
-        self._take_model(self._undo_scaling(x, centre, scale, columns.intercept))
-
-    def _take_model(self, model: Array) -> None:
-        """Keep coefficients and intercept of a model for features as they were given."""
-        (row,) = model
-        self.coef_, self.intercept_ = row[:-1], float(row[-1])
-
-    def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
-        """Ask for what standard errors need, and return the model for features as they were given."""
-        self._effects = np.zeros(0)
-        if columns.classes is None:
-            self._ask(problem, unscale(columns, centre, scale), columns)
-            self._effects = self.result_.x[len(self.result_.x) - columns.effects :].astype(np.float64)
-        else:
-            self.information_, self.null_deviance_, self.exchanges_ = None, None, {}
-            self._look_at_classes(problem, columns)
-        return self._undo_scaling(self.result_.x, centre, scale, columns.intercept)
-
-    def _look_at_classes(self, problem: Problem, columns: Columns) -> None:
-        """Refuse a fit of several classes, with coefficients of each, that has no maximum."""
-        x = self.result_.x
-        if self._refusal is not None or x.size > MOST_COEFFICIENTS:
-            return
-        try:
-            sums = self._ask_sums(problem, x, "separation", robust=False)
-        except RefusalError:  # a site that tells no second moments takes part in the fit nevertheless
-            return
-        # Coefficients of classes are known up to a constant, so that all classes of a column grow: it alone is named.
-        names = self._names_of_x(columns)
-        check_separation(self, problem, x, sums, names * (x.size // len(names)))
-
-    def _columns(self, features: int, intercept: bool, classes: int | None, effects: int) -> Columns:
-        """Return the columns of the model."""
-        return Columns(features, intercept, classes, effects)
-
-    def _choose_method(self, problem: Problem) -> Method | None:
-        """Return the method of a fit: the given one, Newton's, or None for the default of ``solve``.
-
-        With None, ``solve`` also compresses messages, and begins with few features.
-        """
-        if self.method is not None:
-            given: Method = self.method
-            return given
-        exact = self._exact or self._by_glm or self._suits_newton(math.prod(problem.losses.shape))
-        chosen = choose_method(problem, self._options(), "exact" if exact else "fit")
-        return chosen if isinstance(chosen, ProximalNewton) else None
-
-    def _suits_newton(self, coefficients: int) -> bool:
-        """Whether a fit is plain maximum likelihood, whose standard errors are wanted, with nothing said against it."""
-        plain = self.method is None and not self._penalised and self.inference is not False
-        return plain and suits_newton(coefficients, len(self.sites_), self._options())
-
-    def _find_groups(self, given: Any) -> Any:
-        """Return the label of each feature's group, as a penalty says it, or by the terms of a formula."""
-        return given if self.formula_ is None else self._formula_groups(given)
-
-    def _owners(self, rows: int, groups: Any) -> IntArray:
-        """Return the number of each row's site."""
-        if groups is None:
-            self.sites_ = np.array([0])
-            return np.zeros(rows, dtype=np.int64)
-        labels = _checks.host_array("groups", groups)
-        if labels.shape != (rows,):
-            raise ValueError(f"groups must name the site of each of the {rows} rows of X, got shape {labels.shape}")
-        self.sites_, owner = _checks.labels("groups", labels)
-        return owner
-
-    def _moments(self, X: Any, owner: IntArray) -> list[Moments]:
-        """Return the moments of the sites' rows, if they are needed."""
-        diagonal = self._wanted_moments(X.shape[1])
-        return [] if diagonal is None else Moments.of_clients(X, owner, diagonal=diagonal)
-
-    def _wanted_moments(self, features: int) -> bool | None:
-        """Return whether the diagonal of moments is enough; None if none are needed."""
-        learns = isinstance(self.penalty_, Graph) and self.penalty_.graph is None and features > 1
-        return not learns if learns or self.standardize else None
-
-    def _scaling(self, features: int, moments: list[Moments]) -> tuple[Array, Array]:
-        """Return what features are centred and scaled by; a scale of 0 for those that are constant up to rounding."""
-        if not self.standardize or not moments:
-            return np.zeros(features), np.ones(features)
-        total = Moments.total(moments)
-        deviation = np.sqrt(total.variance)
-        return total.mean, np.where(deviation > CONSTANT * np.abs(total.mean), deviation, 0.0)
-
-    def _prepare(self, X: Any, moments: list[Moments]) -> Prepared:
-        """Standardise the features where asked, by the moments of all sites, and append the intercept's column."""
-        centre, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
-        sparse = hasattr(X, "tocsr")
-        if self.standardize:
-            mean, deviation = self._scaling(X.shape[1], moments)
-            varies = deviation > 0
-            scale = np.where(varies, deviation, 1.0)
-            # A constant column is redundant with the intercept, and rounding must not make a feature of it.
-            if sparse:
-                X = X.multiply(np.where(varies, 1.0 / scale, 0.0)).tocsr()  # centring would fill in the zeros
-            else:
-                centre = mean
-                X = np.where(varies, (X - centre) / scale, 0.0)
-        if self.fit_intercept:
-            X = append_columns(X, np.ones((X.shape[0], 1)))
-        return Prepared(X, centre, scale)
-
-    def _structure(self, columns: Columns, moments: list[Moments], scale: Array) -> Structure:
-        return self.penalty_.build(columns, self._details(self.penalty_, columns.features, moments, scale))
-
-    def _details(self, penalty: ModelPenalty, features: int, moments: list[Moments], scale: Array) -> Details:
-        """Return what a penalty needs of the design."""
-        graph = None
-        if isinstance(penalty, Graph):
-            graph = self.graph_ = self._graph(penalty, features, moments, scale)
-        groups = self._find_groups(penalty.groups) if isinstance(penalty, Group) else None
-        return Details(find_factors(penalty.factors, self._names()), groups, graph)
-
-    def _graph(self, penalty: Graph, features: int, moments: list[Moments], scale: Array) -> FeatureGraph:
-        """Return the given graph, or the one estimated from the sites' moments."""
-        if penalty.graph is not None:
-            return as_graph(penalty.graph, features, getattr(self, "feature_names_in_", None))
-        if not moments:
-            return no_edges(features)
-        total = Moments.total(moments)
-        scaled = Moments(total.count, total.mean / scale, total.scatter / np.outer(scale, scale))
-        if not scaled.variance.any():
-            return no_edges(features)
-        return feature_graph(scaled, penalty.sparsity, progress=self._options().progress)
-
-    def _run(
-        self, problem: Problem, method: Any, rebuild: Callable[[], Problem], x0: Array | None
-    ) -> tuple[Result, Problem]:
-        """Return the fit and its problem; ``rebuild`` makes the problem anew, of what is known of outcomes by then."""
-        return self._solve(problem, method, x0), problem
-
-    def _options(self, **more: Any) -> RunOptions:
-        """Return the options of a run; by default there is no progress bar."""
         given = RunOptions(progress=False) if self.run is None else self.run
-        tol = self._tol if given.tol is None else given.tol or None
-        return dataclasses.replace(given, tol=tol, **more)
-
-    def _solve(self, problem: Problem, method: Any, x0: Array | None = None) -> Result:
-        options = self._options()
-        result = run(
-            problem, method, dataclasses.replace(options, x0=x0, callbacks=[*options.callbacks, self.iterates_])
-        )
-        # Newton's method ends where its model of F says that tol is reached, which is no bound.
-        newton = self._exact or self._by_glm or isinstance(method, ProximalNewton)
-        reached = ("converged", "diverged", "stationary") if newton else ("converged", "diverged")
-        if options.tol is not None and result.status not in reached:
-            warn(self._shortfall(result, options.tol), ConvergenceWarning)
-        return result
-
-    def _shortfall(self, result: Result, tol: float) -> str:
-        """Return a text on how far a run is from the tolerance and what may help."""
-        gap = result.certificate.relative_gap
-        reached = "no duality gap is available" if gap is None else f"the relative duality gap is {gap:.2g}"
-        advice = ["allow more rounds or a larger tol"] if result.status == "finished" else []
-        advice += [] if self.standardize else ["scale the features (standardize=True)"]
-        hint = f"; {', or '.join(advice)}" if advice else ""
-        return (
-            f"{type(self).__name__} may not have reached tol={tol:g} after {result.rounds} rounds "
-            f"({result.status}; {reached}){hint}"
-        )
-
-    def _keep(self, problem: Problem, columns: Columns, ridge: Array, up: int, down: int) -> None:
-        """Count what was sent before the run as well, and take the penalties off the objective."""
-        self.status_ = self.result_.status
-        self.bits_up_ += up
-        self.bits_down_ += down
-        rows, x = int(problem.losses.sizes.sum()), self.result_.x
-        image = problem.penalty.project(problem.linop.apply(x))
-        penalised = problem.penalty.value(image) + columns.square(ridge, x) / 2.0
-        self.deviance_ = 2.0 * rows * (self.result_.objective - penalised)
-
-    def _undo_scaling(self, x: Array, centre: Array, scale: Array, intercept: bool) -> Array:
-        """Return the model for features as they were given."""
-        model = np.atleast_2d(x)
-        constant = model[:, len(scale) : len(scale) + 1] if intercept else np.zeros((len(model), 1))
-        coefficients = self._within(model[:, : len(scale)] / scale)
-        shift = coefficients @ centre
-        return np.concatenate([coefficients, constant - shift[:, None]], axis=1)
+        options = dataclasses.replace(given, tol=self._tol if given.tol is None else given.tol or None)
+        penalty = as_model_penalty(self.penalty)
+        validation = self._validation
+        if validation is None:
+            several = [name for name in penalty.mixed if np.ndim(getattr(penalty, name))]
+            if several:
+                chooses = "cross-validation chooses from several"
+                raise ArgumentError("penalty", f"must have one number for {several[0]}; {chooses}")
+        else:
+            check_convex(penalty, "for cross-validation")
+            if penalty.weight is not None:
+                chosen = "it is chosen, from cv=fpdfp.CrossValidation(alphas=…)"
+                raise ArgumentError("penalty", f"must have no weight: {chosen}")
+        return Settings(
+            type(self).__name__, penalty, self.bounds, self.start, bool(getattr(self, "fit_intercept", False)),
+            self.standardize, self.method, self.inference, options, self._site_effects, selecting,
+        )  # fmt: skip
 
     @property
-    def coefficients_(self) -> dict[str, Any]:
-        """The coefficients by name, the intercept first; for more than two classes by class."""
-        rows = self._by_name()
-        if len(rows) == 1:
-            effects = getattr(self, "_effects", np.zeros(0))
-            return rows[0] | dict(zip(self._effect_names(len(effects)), map(float, effects), strict=True))
-        return {str(label): row for label, row in zip(self.classes_, rows, strict=True)}
+    def _site_effects(self) -> SiteEffects:
+        """Which intercepts sites have."""
+        return "none"
 
-    def _by_name(self) -> list[dict[str, float]]:
-        """Return each row of coefficients by name, the intercept first."""
-        check_is_fitted(self)
-        coefficients, constants = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
-        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(coefficients.shape[1])])
-        plan = getattr(self, "plan_", None)
-        first = ["Intercept"] if (self.fit_intercept if plan is None else plan.intercept) else []
-        return [
-            dict(zip([*first, *map(str, names)], map(float, [*([constant] if first else []), *row]), strict=True))
-            for constant, row in zip(constants, coefficients, strict=True)
-        ]
+    @property
+    def _validation(self) -> CrossValidation | None:
+        """How the weight of the penalty is chosen; None where it is given."""
+        given = getattr(self, "cv", None)
+        return given if given is None or isinstance(given, CrossValidation) else CrossValidation(given)
 
-    def _effect_names(self, count: int) -> list[str]:
-        """Return the names of the columns after the intercept."""
-        return [f"site[{name}]" for name in list(self.sites_)[len(self.sites_) - count :]] if count else []
+    def _validate(self, X: Any, *y: Any, **options: Any) -> Any:
+        """Return rows, and outcomes where they are given, of a matrix as they are fitted."""
+        return validate_data(self, as_rows(X), *map(as_targets, y), accept_sparse="csr", dtype=np.float64, **options)
 
-    def _scores(self, X: Any) -> Array:
-        """Return Xw + b, a column for each row of ``coef_``."""
-        check_is_fitted(self)
-        if getattr(self, "formula_", None) is not None:
-            formula_rows = self._code(X)
-            by_formula: Array = formula_rows @ np.atleast_2d(self.coef_).T + self.intercept_
-            return by_formula
-        rows = validate_data(self, tables.rows(X), accept_sparse="csr", dtype=np.float64, reset=False)
-        scores: Array = rows @ np.atleast_2d(self.coef_).T + self.intercept_
-        return scores
+    def _rows(self, X: Any) -> Any:
+        """Return new rows: as they are for a formula, otherwise checked against those that were fitted."""
+        check_is_fitted(self, "fitted_")
+        return X if self.fitted_.plan is not None else self._validate(X, reset=False)
 
-    def _shifted(self, scores: Array, X: Any, offset: Any) -> Array:
-        """Return scores with the offset of the formula, if it has one, and a further one."""
-        plan = getattr(self, "plan_", None)
-        if plan is not None and plan.design.offset is not None:
-            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
-            scores = scores + table.number("the offset", plan.design.offset)
-        return scores if offset is None else scores + column("offset", offset, len(scores))
+    def _fitted(self) -> FitResult:
+        check_is_fitted(self, "fitted_")
+        return self.fitted_
 
+    # Fits.
 
-def append_columns(X: Any, columns: Array) -> Any:
-    """Return rows with further columns, dense or sparse as they were."""
-    if not hasattr(X, "tocsr"):
-        return np.concatenate([X, columns], axis=1)
-    import scipy.sparse
+    def _design(self, *data: Any, **options: Any) -> MakeDesign:
+        """Return what makes the design of X, y, groups and settings, which are checked here; every model says how."""
+        raise NotImplementedError
 
-    return scipy.sparse.hstack([X, columns], format="csr")
+    def _design_of_rows(self, X: Any, data: Data, groups: Any, settings: Settings, make: MakeOutcome) -> MakeDesign:
+        names = vars(self).get("feature_names_in_")
+        return lambda _: design_of_rows(X, data, groups, names, settings, make)
 
+    def _design_of_formula(
+        self, formula: str, settings: Settings, make: MakeOutcome, *, classify: bool | None, survival: bool = False,
+        intercept: bool | None = None, **options: Any,
+    ) -> MakeDesign:  # fmt: skip
+        beside = settings.intercept if intercept is None else intercept
 
-def unscale(columns: Columns, centre: Array, scale: Array) -> Array:
-    """Return the matrix that takes the coefficients of scaled features to those of features as they were given."""
-    matrix = np.eye(columns.all)
-    features = np.arange(columns.features)
-    matrix[features, features] = 1.0 / scale
-    if columns.intercept:
-        matrix[columns.features, : columns.features] = -centre / scale
-    return matrix
+        def build(cohort: TableCohort | None) -> Design:
+            assert cohort is not None
+            return design_of_formula(
+                cohort, formula, settings, make, classify=classify, survival=survival, intercept=beside, **options
+            )
+
+        return build
+
+    @staticmethod
+    def _cohort(X: Any, y: Any, groups: Any, on_refusal: str) -> TableCohort | None:
+        """Return the sites of a table, or of a federation, for a formula; None for a matrix."""
+        if not isinstance(y, str):
+            return None
+        _checks.choice("on_refusal", on_refusal, ("stop", "exclude"))
+        if isinstance(X, TableCohort):
+            check_groups(groups)
+            return X
+        return LocalCohort(X, groups)
+
+    def _fit_data(self, X: Any, y: Any, groups: Any, *, on_refusal: str = "stop", **options: Any) -> Self:
+        """Fit rows and outcomes, or a formula y to a table or to a federation."""
+        settings = self._settings()
+        make = self._design(X, y, groups, settings, **options)
+        cohort: Any = self._cohort(X, y, groups, on_refusal)
+        excluded: dict[str, str] = {}
+        while True:
+            try:
+                design = make(cohort)
+                found = self._complete(self._fit_design(design, settings), design)
+                break
+            except RefusalError as error:
+                if on_refusal == "stop" or cohort is None or not error.sites or set(cohort.names) <= set(error.sites):
+                    raise
+                excluded |= error.sites
+                cohort = cohort.without(error.sites)
+        self.fitted_ = fit = dataclasses.replace(found, excluded=excluded)
+        if fit.plan is not None:
+            self.feature_names_in_, self.n_features_in_ = np.array(fit.names.features, dtype=object), len(fit.coef.T)
+        if fit.run_folder is not None:
+            try:
+                fit.write_run()
+            except StorageError as error:  # the fit is worth more than its report
+                warn(f"the report has no summary of the fit: {error}", RuntimeWarning)
+        return self
+
+    def _fit_design(self, design: Design, settings: Settings, search: Search | None = None) -> FitResult:
+        """Return the fit of a design; ``search`` finds a parameter of the family together with the coefficients."""
+
+        def note(engine: Any) -> None:
+            """Write into the folder of a federation's run from what the fit can be repeated."""
+            if getattr(engine, "run_folder", None) is None:  # not that of a federation
+                return
+            parameters = {**self.get_params(deep=False), **design.arguments}
+            written = {name: codecs.write_parameter(value) for name, value in parameters.items()}
+            plain = {name: value for name, value in written.items() if value is not codecs.UNKNOWN}
+            objects = {name: repr(parameters[name]) for name in parameters if name not in plain}
+            engine.note_fit(type(self).__name__, plain, objects, tuple(design.arguments))
+
+        validation = self._validation
+        if validation is not None:
+            return cross_validate(design, settings, validation, search=search, note=note)
+        return fit_design(design, settings, search=search, note=note)
+
+    def _complete(self, fit: FitResult, design: Design) -> FitResult:
+        """Return the fit with what a model has beside its coefficients."""
+        return fit
+
+    def _outcome_of(self, plan: Plan | None, classes: Array | None) -> Outcome:
+        """Return the kind of outcome of a fit, from its coding and its classes: for a model read from a file."""
+        raise NotImplementedError
+
+    # What the result says.
+
+    def table(self, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Table:
+        """Return the coefficients with standard errors: :meth:`fpdfp.models.result.FitResult.table`."""
+        return self._fitted().table(errors=errors, level=level, exponentiate=exponentiate)
+
+    def summary(self, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Summary:
+        """Return the summary of the fit: :meth:`fpdfp.models.result.FitResult.summary`."""
+        return self._fitted().summary(errors=errors, level=level, exponentiate=exponentiate)
+
+    def wald_test(self, hypothesis: Any, values: Any = 0.0, *, errors: Kind = "model") -> HypothesisTest:
+        """Test coefficients: :meth:`fpdfp.models.result.FitResult.wald_test`."""
+        return self._fitted().wald_test(hypothesis, values, errors=errors)
+
+    def compare(self, other: Any) -> HypothesisTest:
+        """Test this model against a larger one of the same rows, of which it is a special case."""
+        if not isinstance(other, FederatedModel):
+            raise ArgumentTypeError("other", f"must be a fitted model, got {type(other).__name__}")
+        return self._fitted().compare(other._fitted())
+
+    def variance_inflation(self) -> dict[str, tuple[float, int, float]]:
+        """Return variance inflation factors: :meth:`fpdfp.models.result.FitResult.variance_inflation`."""
+        return self._fitted().variance_inflation()
+
+    def site_tables(self, *, level: float = 0.95, exponentiate: bool = False) -> dict[str, Table | None]:
+        """Return the coefficients of each site: :meth:`fpdfp.models.result.FitResult.site_tables`."""
+        return self._fitted().site_tables(level=level, exponentiate=exponentiate)
+
+    def heterogeneity(self, name: str, *, level: float = 0.95, exponentiate: bool = False) -> Heterogeneity:
+        """Return how much a coefficient differs: :meth:`fpdfp.models.result.FitResult.heterogeneity`."""
+        return self._fitted().heterogeneity(name, level=level, exponentiate=exponentiate)
+
+    def heterogeneity_table(self, *, level: float = 0.95, exponentiate: bool = False) -> HeterogeneityTable:
+        """Return how much all coefficients differ: :meth:`fpdfp.models.result.FitResult.heterogeneity_table`."""
+        return self._fitted().heterogeneity_table(level=level, exponentiate=exponentiate)
+
+    def debiased_table(
+        self,
+        *,
+        unpenalised: Sequence[str] = (),
+        node_alpha: float | None = None,
+        errors: Literal["model", "HC0"] = "model",
+        level: float = 0.95,
+        exponentiate: bool = False,
+    ) -> Table:
+        """Return the debiased lasso: :meth:`fpdfp.models.result.FitResult.debiased_table`."""
+        return self._fitted().debiased_table(
+            unpenalised=unpenalised, node_alpha=node_alpha, errors=errors, level=level, exponentiate=exponentiate
+        )
+
+    def evaluate(
+        self, X: Any, y: Any = None, groups: Any = None, *, sample_weight: Any = None, offset: Any = None,
+        strata: Any = None, level: float = 0.95,
+    ) -> Evaluation:  # fmt: skip
+        """Return how good predictions are: :meth:`fpdfp.models.result.FitResult.evaluate`."""
+        options = {"sample_weight": sample_weight, "offset": offset, "strata": strata, "level": level}
+        return self._fitted().evaluate(self._new_rows(X, y), y, groups, **options)
+
+    def learning_curve(
+        self, X: Any, y: Any = None, groups: Any = None, *, sample_weight: Any = None, offset: Any = None,
+        strata: Any = None, level: float = 0.95, points: int = 15,
+    ) -> LearningCurve:  # fmt: skip
+        """Return how good the fit was after its rounds: :meth:`fpdfp.models.result.FitResult.learning_curve`."""
+        options = {"sample_weight": sample_weight, "offset": offset, "strata": strata, "level": level}
+        return self._fitted().learning_curve(self._new_rows(X, y), y, groups, points=points, **options)
+
+    def write_run(
+        self, folder: str | os.PathLike[str] | None = None, *, name: str | None = None, errors: Kind = "model",
+        level: float = 0.95, exponentiate: bool = False,
+    ) -> FilePath:  # fmt: skip
+        """Write the folder of a run: :meth:`fpdfp.models.result.FitResult.write_run`."""
+        return self._fitted().write_run(folder, name=name, errors=errors, level=level, exponentiate=exponentiate)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a file of JSON, which :func:`fpdfp.load_model` reads.
+
+        The file has the coefficients, the formula with its coding, means for missing values, the family with its
+        parameters, the classes, the sites with their rows and sums for standard errors, and how it was fitted; not the
+        history of the run. Parameters that are objects, such as a method or a graph, are named in it, and have their
+        defaults in the model that is read. With ``sites_`` of few rows the sums may tell about them: a file is as
+        confidential as ``information_``.
+
+        Parameters
+        ----------
+        path
+            The file, ``"model.json"`` for instance. An older one is replaced.
+        """
+        check_is_fitted(self, "fitted_")
+        save(self, path)
+
+    def _new_rows(self, X: Any, y: Any) -> Any:
+        """Return rows to evaluate; what they are is checked where they are asked about."""
+        return X if isinstance(X, TableCohort) or y is None else self._rows(X)
+
+    # Paths and resampling, for which nothing is fitted.
+
+    def path(
+        self, X: Any, y: Any, groups: Any = None, *, alphas: Any = 100, ratio: float = RATIO, tol: float = 1e-6,
+        rounds: int = 500, certify: bool = False, progress: bool | None = False, checkpoint: Any = None,
+        **options: Any,
+    ) -> Path:  # fmt: skip
+        """Return the coefficients for a grid of penalty weights, all found in the same exchanges.
+
+        The model is not fitted; the weight of its penalty is not used.
+
+        Parameters
+        ----------
+        X, y, groups, options
+            As in ``fit``.
+        alphas
+            How many weights, from the smallest that gives zero down; or the weights.
+        ratio
+            The least weight relative to the largest, where a number of them is given.
+        tol, rounds, certify, progress, checkpoint
+            As in :func:`fpdfp.solve_many`.
+        """
+        check_grid(alphas, ratio, tol, rounds)
+        return find_path(
+            *self._selecting(X, y, groups, **options), alphas=alphas, ratio=ratio, tol=tol, rounds=rounds,
+            certify=certify, progress=progress, checkpoint=checkpoint,
+        )  # fmt: skip
+
+    def stability(
+        self, X: Any, y: Any, groups: Any = None, *, alphas: Any = 20, ratio: float = 0.3, pairs: int = 50,
+        tol: float = 1e-4, rounds: int = 500, progress: bool | None = False, checkpoint: Any = None,
+        **options: Any,
+    ) -> Stability:  # fmt: skip
+        """Return how often each feature is selected with half of the rows, for a grid of penalty weights.
+
+        Each site divides its rows in halves at random, many times; all halves and weights travel in the same exchanges.
+        Of several classes a feature is selected if it has a coefficient for any. The model is not fitted.
+
+        Parameters
+        ----------
+        X, y, groups, options
+            As in ``fit``.
+        alphas, ratio
+            As in :meth:`path`. Small weights select much, and make the bound on false selections large.
+        pairs
+            How many times rows are divided: twice as many halves are fitted.
+        tol, rounds, progress, checkpoint
+            As in :func:`fpdfp.solve_many`.
+        """
+        check_grid(alphas, ratio, tol, rounds)
+        _checks.integer("pairs", pairs, at_least=1, at_most=1000)
+        return find_stability(
+            *self._selecting(X, y, groups, **options), alphas=alphas, ratio=ratio, pairs=pairs, tol=tol, rounds=rounds,
+            progress=progress, checkpoint=checkpoint,
+        )  # fmt: skip
+
+    def bootstrap_sites(
+        self, X: Any, y: Any, groups: Any = None, *, draws: int = 200, level: float = 0.95, tol: float = 1e-6,
+        rounds: int = 500, progress: bool | None = False, checkpoint: Any = None,
+        **options: Any,
+    ) -> Bootstrap:  # fmt: skip
+        """Return how coefficients vary if sites are drawn with replacement, for the penalty of the model.
+
+        All draws travel in the same exchanges; sites do not learn which of them count. With few sites this tells
+        little: there must be five. The model is not fitted. A penalty shrinks coefficients in every draw, so that
+        intervals are those of the penalised estimate, and need not cover the coefficients of the population.
+
+        Parameters
+        ----------
+        X, y, groups, options
+            As in ``fit``.
+        draws
+            How many samples of sites.
+        level
+            The level of the intervals, by quantiles.
+        tol, rounds, progress, checkpoint
+            As in :func:`fpdfp.solve_many`.
+        """
+        check_draws(draws, level, tol, rounds)
+        return draw_sites(
+            *self._selecting(X, y, groups, **options), draws=draws, level=level, tol=tol, rounds=rounds,
+            progress=progress, checkpoint=checkpoint,
+        )  # fmt: skip
+
+    def _selecting(
+        self, X: Any, y: Any, groups: Any, *, on_refusal: str = "stop", **options: Any
+    ) -> tuple[Design, Settings]:
+        """Return the design of data and the settings, for many penalties."""
+        check_convex(as_model_penalty(self.penalty), "here")
+        one = copy.copy(self)  # which learns of columns
+        settings = one._settings(selecting=True)
+        make = one._design(X, y, groups, settings, **options)
+        return make(self._cohort(X, y, groups, on_refusal)), settings

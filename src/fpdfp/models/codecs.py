@@ -21,8 +21,10 @@ from fpdfp.inference import Information
 from fpdfp.models.cross_validation import CrossValidation
 from fpdfp.models.formulas import Plan
 from fpdfp.models.penalty import KINDS as PENALTIES
-from fpdfp.models.penalty import ModelPenalty, NoPenalty
+from fpdfp.models.penalty import ModelPenalty, NoPenalty, TotalVariation
 from fpdfp.models.random_effects import Variances
+from fpdfp.models.result import EventTimes
+from fpdfp.survival import Baseline, Concordance
 
 #: The kinds of labels by NumPy's letters: what each label must be, and the type of their array.
 KINDS: dict[str, tuple[Any, Any]] = {
@@ -132,6 +134,7 @@ NUMBER = Codec(_write_number, _read_number)
 NUMBERS = Codec(lambda value: np.asarray(value, dtype=np.float64).tolist(), _read_numbers)
 INTEGER = Codec(int, lambda value, name: validate(value, int, name))
 TEXT = _typed(str | None)
+TRUTH = _typed(bool)
 LABELS = Codec(_write_labels, _read_labels)
 LABEL = Codec(lambda value: _write_labels([value]), lambda value, name: _read_labels(value, name)[0])
 COUNTS = Codec(lambda value: {str(name): int(one) for name, one in value.items()}, _read_counts)
@@ -217,12 +220,26 @@ SITES = optional(several(record(
 )))  # fmt: skip
 
 
+#: Baseline hazards and concordance of times of events.
+TIMES = optional(record(
+    EventTimes,
+    baselines=optional(by_name(by_name(record(
+        Baseline, times=NUMBERS, hazard=NUMBERS, variance=NUMBERS, means=MATRIX, events=NUMBERS,
+    )))),
+    concordance=optional(record(
+        Concordance, concordant=NUMBER, discordant=NUMBER, tied=NUMBER, squares=NUMBERS, rows=INTEGER,
+    )),
+    refused=TEXT,
+))  # fmt: skip
+
+
 #: What stands for a parameter that is an object without a form in a file.
 UNKNOWN: Any = object()
 #: The classes of parameters that have one.
-RECORDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (*(kind for kind in PENALTIES.values() if kind is not NoPenalty), RunOptions)
-} | {"CrossValidation": CrossValidation}
+KNOWN: list[type[Any]] = [
+    *(kind for kind in PENALTIES.values() if kind is not NoPenalty), TotalVariation, RunOptions, CrossValidation,
+]  # fmt: skip
+RECORDS: dict[str, type[Any]] = {kind.__name__: kind for kind in KNOWN}
 
 
 def write_parameter(value: Any) -> Any:

@@ -9,17 +9,15 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.losses.classes import Link
 from fpdfp.losses.cox import Ties
 from fpdfp.methods.base import Method
-from fpdfp.models.classifier import FederatedLogisticRegression
+from fpdfp.models.classes import FederatedMultinomialRegression, FederatedOrdinalRegression
 from fpdfp.models.cox import FederatedCoxRegression
-from fpdfp.models.cross_validation import CrossValidated, CrossValidation
+from fpdfp.models.cross_validation import CrossValidation
 from fpdfp.models.glm import FederatedGLM
-from fpdfp.models.multinomial import FederatedMultinomialRegression
-from fpdfp.models.ordinal import FederatedOrdinalRegression
+from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.models.penalty import ModelPenalty, Name
-from fpdfp.models.regressor import FederatedLinearRegression
 
 
-class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression):
+class FederatedLogisticRegressionCV(FederatedLogisticRegression):
     r"""Logistic regression whose penalty weight is chosen by cross-validation; rows stay at their sites.
 
     All weights and all folds travel in the same exchanges (:func:`fpdfp.solve_many`), so that the choice takes about as
@@ -90,7 +88,7 @@ class FederatedLogisticRegressionCV(CrossValidated, FederatedLogisticRegression)
         self.cv = cv
 
 
-class FederatedLinearRegressionCV(CrossValidated, FederatedLinearRegression):
+class FederatedLinearRegressionCV(FederatedLinearRegression):
     """Linear regression whose penalty weight is chosen by cross-validation; see
     :class:`FederatedLogisticRegressionCV` and :class:`FederatedLinearRegression`.
     """  # noqa: D205
@@ -114,7 +112,7 @@ class FederatedLinearRegressionCV(CrossValidated, FederatedLinearRegression):
         self.cv = cv
 
 
-class FederatedGLMCV(CrossValidated, FederatedGLM):
+class FederatedGLMCV(FederatedGLM):
     """A generalised linear model whose penalty weight is chosen by cross-validation; see
     :class:`FederatedLogisticRegressionCV` and :class:`FederatedGLM`.
     """  # noqa: D205
@@ -141,7 +139,7 @@ class FederatedGLMCV(CrossValidated, FederatedGLM):
         self.cv = cv
 
 
-class FederatedMultinomialRegressionCV(CrossValidated, FederatedMultinomialRegression):
+class FederatedMultinomialRegressionCV(FederatedMultinomialRegression):
     """Multinomial regression whose penalty weight is chosen by cross-validation; see
     :class:`FederatedLogisticRegressionCV` and :class:`FederatedMultinomialRegression`.
 
@@ -170,7 +168,7 @@ class FederatedMultinomialRegressionCV(CrossValidated, FederatedMultinomialRegre
         self.cv = cv
 
 
-class FederatedOrdinalRegressionCV(CrossValidated, FederatedOrdinalRegression):
+class FederatedOrdinalRegressionCV(FederatedOrdinalRegression):
     """Regression of ordered classes whose penalty weight is chosen by cross-validation; see
     :class:`FederatedLogisticRegressionCV` and :class:`FederatedOrdinalRegression`.
     """  # noqa: D205
@@ -196,7 +194,7 @@ class FederatedOrdinalRegressionCV(CrossValidated, FederatedOrdinalRegression):
         self.cv = cv
 
 
-class FederatedCoxRegressionCV(CrossValidated, FederatedCoxRegression):
+class FederatedCoxRegressionCV(FederatedCoxRegression):
     """A Cox model whose penalty weight is chosen by cross-validation; see
     :class:`FederatedLogisticRegressionCV` and :class:`FederatedCoxRegression`.
 

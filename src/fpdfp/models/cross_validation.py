@@ -1,4 +1,4 @@
-"""Estimators that choose the weight of their penalty by cross-validation, in the exchanges of about one fit."""
+"""The weight of a penalty chosen by cross-validation, in the exchanges of about one fit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.cohorts.many_points import make_score
 from fpdfp.cohorts.record import open_record
-from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.folds import Folds
 from fpdfp.losses import Losses
-from fpdfp.models.penalty import Columns, ModelPenalty, Structure
-from fpdfp.models.selecting import Structures, check_convex, make_problem
-from fpdfp.models.stepping import Scaled
-from fpdfp.problem import Model, Problem
+from fpdfp.models.design import Design, Settings
+from fpdfp.models.fitting import Search, fit_design
+from fpdfp.models.result import Choice, FitResult
+from fpdfp.models.selecting import PenalisedModels, make_problem
 from fpdfp.scores.base import outcome_of
 from fpdfp.selection.batch import Batch
 from fpdfp.selection.choice import RULES, Curve, Rule, summarise
@@ -94,187 +93,153 @@ class CrossValidation:
             _checks.integer("cv", self.folds, at_least=2)
 
 
-class CrossValidated(Structures):
-    """What the estimators have in common that choose their weight; see :class:`FederatedLogisticRegressionCV`."""
+def cross_validate(
+    design: Design, settings: Settings, validation: CrossValidation, *, search: Search | None = None,
+    note: Callable[[Any], None] | None = None,
+) -> FitResult:  # fmt: skip
+    """Choose a weight, and return the fit to all rows with it, from the solution that the cross-validation has.
 
-    cv: Any
-    #: How the weight is chosen.
-    _choice: CrossValidation
+    ``search`` and ``note`` are those of :func:`fpdfp.models.fitting.fit_design`.
+    """
+    losses = design.build(design.outcome, np.zeros(design.columns.of_rows))
+    models = PenalisedModels(design, settings, losses.shape)
+    folds, samples, held = _split(design, settings, validation.folds, losses)
+    mixings = settings.penalty.mixings()
+    left_out = (0 if folds is None else folds.all) + (0 if samples is None else len(samples))
+    problems = len(mixings) * (left_out + 1) * count_alphas(validation.alphas)
+    batch = Batch(make_problem(held), folds, samples, problems=problems)
+    folder = None if validation.checkpoint is None else FilePath(validation.checkpoint)
+    with open_record(None if folder is None else folder / "cv", batch.problem):
+        choice, warm, mixing = _select(design, settings, validation, batch, models, mixings)
+    options = settings.options
+    if folder is not None:
+        options = dataclasses.replace(options, checkpoint=folder / "fit.npz", resume=True)
+    chosen = dataclasses.replace(
+        settings, penalty=settings.penalty.with_options(choice.alpha, **mixing), options=options
+    )  # fmt: skip
+    # The losses of the cross-validation are those of the fit: sites make them once.
+    same = dataclasses.replace(design, build=lambda *_: losses)
+    fit = fit_design(
+        same, chosen, search=search, details=models.details, start=warm.reshape(losses.shape), absorb=True, note=note
+    )  # fmt: skip
+    return dataclasses.replace(
+        fit, choice=choice, n_iter=fit.n_iter + batch.exchanges, bits_up=fit.bits_up + batch.bits_up,
+        bits_down=fit.bits_down + batch.bits_down,
+    )  # fmt: skip
 
-    def _check_parameters(self: Any) -> None:
-        super()._check_parameters()  # type: ignore[misc]
-        self._choice = self.cv if isinstance(self.cv, CrossValidation) else CrossValidation(self.cv)
 
-    def _check_penalty(self: Any, given: ModelPenalty) -> ModelPenalty:
-        check_convex(given, "for cross-validation")
-        if given.weight is not None:
-            raise ArgumentError("penalty", "must have no weight: it is chosen, from cv=fpdfp.CrossValidation(alphas=…)")
-        return given
+def _split(design: Design, settings: Settings, given: Any, losses: Losses) -> tuple[Folds | None, Any, Losses]:
+    """Return how rows are left out, the fold of each site if sites are left out, and the losses."""
+    if isinstance(given, str):
+        if losses.n_clients < 2:
+            raise ArgumentError("cv", "must be a number for one site: there must be another to learn from")
+        return None, 1 - np.eye(losses.n_clients, dtype=np.int64), losses
+    if isinstance(given, int | np.integer):
+        rows = int(losses.sizes.sum())
+        if rows < given:
+            raise ArgumentError("cv", f"must be at most the number of rows, got {given} folds for n_samples={rows}")
+        return Folds(int(given), settings.options.seed, stratified=design.outcome.stratifies), None, losses
+    owner = design.owner
+    if owner is None:
+        raise ArgumentError("cv", "must be a number of folds, or 'sites', with a formula")
+    if design.kept is not None:  # rows of weight zero are not among those that are kept
+        whole = np.full(len(design.kept), -1)
+        whole[design.kept] = owner
+        labels = _read_labels(given, whole)
+        labels = labels[design.kept] if labels.shape == design.kept.shape else labels
+    else:
+        labels = _read_labels(given, owner)
+    if labels.shape != owner.shape:
+        raise ArgumentError("cv", f"must have the fold of each of the {len(owner)} rows, got shape {labels.shape}")
+    names, codes = np.unique(labels, return_inverse=True)
+    if len(names) < 2:
+        raise ArgumentError("cv", "must have at least two different folds")
+    made: Any = copy.copy(losses)
+    made.folds = made.place_rows(codes.astype(np.int64)[np.argsort(owner, kind="stable")])
+    return Folds(len(names), given=True), None, made
 
-    def _split(self: Any, losses: Any) -> tuple[Folds | None, Any, Losses]:
-        """Return how rows are left out, the fold of each site if sites are left out, and the losses."""
-        if isinstance(self._choice.folds, str):
-            if losses.n_clients < 2:
-                raise ArgumentError("cv", "must be a number for one site: there must be another to learn from")
-            return None, 1 - np.eye(losses.n_clients, dtype=np.int64), losses
-        if isinstance(self._choice.folds, int | np.integer):
-            rows = int(losses.sizes.sum())
-            if rows < self._choice.folds:
-                raise ArgumentError(
-                    "cv", f"must be at most the number of rows, got {self._choice.folds} folds for n_samples={rows}"
-                )
-            return Folds(int(self._choice.folds), self._options().seed, stratified=self._stratifies), None, losses
-        if getattr(self, "formula_", None) is not None or not hasattr(self, "_owner_of_rows"):
-            raise ArgumentError("cv", "must be a number of folds, or 'sites', with a formula")
-        owner = self._owner_of_rows
-        used = vars(self).pop("_used_rows", None)
-        if used is not None:  # rows of weight zero are not among those that are kept
-            whole = np.full(len(used), -1)
-            whole[used] = owner
-            labels = _read_labels(self._choice.folds, whole)
-            labels = labels[used] if labels.shape == used.shape else labels
-        else:
-            labels = _read_labels(self._choice.folds, owner)
-        if labels.shape != owner.shape:
-            raise ArgumentError("cv", f"must have the fold of each of the {len(owner)} rows, got shape {labels.shape}")
-        names, codes = np.unique(labels, return_inverse=True)
-        if len(names) < 2:
-            raise ArgumentError("cv", "must have at least two different folds")
-        made = copy.copy(losses)
-        made.folds = losses.place_rows(codes.astype(np.int64)[np.argsort(owner, kind="stable")])
-        return Folds(len(names), given=True), None, made
 
-    def _mark_rows(self: Any, used: Array) -> None:
-        self._used_rows = used
+def _select(
+    design: Design, settings: Settings, validation: CrossValidation, batch: Batch, models: PenalisedModels,
+    mixings: list[dict[str, float]],
+) -> tuple[Choice, Array, dict[str, float]]:  # fmt: skip
+    """Solve the problems of all weights and folds, and choose; return the solution, and how it is mixed."""
+    tasks: list[Task] = []
+    grids = []
+    for mixing in mixings:
+        weights, trivial = models.find_alphas(batch, validation.alphas, validation.ratio, validation.rounds, **mixing)
+        grids.append(weights)
+        made = [
+            [Task(models.of(settings.penalty.with_options(float(alpha), **mixing)), fold) for alpha in weights]
+            for fold in range(-1, batch.n_folds)
+        ]  # fmt: skip
+        settle(made[0][0], trivial)
+        tasks += [task for fold in made for task in fold]
+    interrupted = run(batch, tasks, validation.tol, validation.rounds, settings.options.progress)
+    found = collect(batch, tasks)
+    if interrupted:
+        raise KeyboardInterrupt
+    if not found.converged:
+        left = sum(status != "converged" for status in found.status)
+        warn(
+            f"{left} of the {len(tasks)} problems of the cross-validation have not reached tol={validation.tol:g} "
+            f"in {batch.exchanges} rounds; allow more rounds, a larger ratio or a larger tol of "
+            "fpdfp.CrossValidation",
+            ConvergenceWarning,
+        )
+    return _choose(design, settings, validation, batch, models, grids, mixings, found)
 
-    def _minimise(
-        self: Any, build: Callable[[], Losses], structure: Structure, columns: Columns, scaled: Scaled, choose: Any
-    ) -> Problem:
-        losses = build()
-        problem = make_problem(losses)
-        folds, samples, held = self._split(losses)
-        mixings = self.penalty_.mixings()
-        left_out = (0 if folds is None else folds.all) + (0 if samples is None else len(samples))
-        problems = len(mixings) * (left_out + 1) * count_alphas(self._choice.alphas)
-        batch = Batch(problem if held is losses else make_problem(held), folds, samples, problems=problems)
-        model_of = self._models(columns, scaled, losses.shape)
-        place = None if self._choice.checkpoint is None else FilePath(self._choice.checkpoint) / "cv"
-        with open_record(place, batch.problem):
-            chosen = self._select(losses, batch, model_of, mixings, columns, scaled)
-        solved: Problem = self._fit_chosen(losses, columns, scaled, choose, batch, *chosen)
-        return solved
 
-    def _select(
-        self: Any, losses: Losses, batch: Batch, model_of: Callable[[ModelPenalty], Model],
-        mixings: list[dict[str, float]], columns: Columns, scaled: Scaled,
-    ) -> tuple[Array, dict[str, float]]:  # fmt: skip
-        """Solve the problems of all weights and folds, and choose; return the solution, and how it is mixed."""
-        choice: CrossValidation = self._choice
-        tasks: list[Task] = []
-        grids = []
-        for mixing in mixings:
-            weights, trivial = self._find_alphas(batch, model_of, choice.alphas, choice.ratio, choice.rounds, **mixing)
-            grids.append(weights)
-            made = [
-                [Task(model_of(self.penalty_.with_options(float(alpha), **mixing)), fold) for alpha in weights]
-                for fold in range(-1, batch.n_folds)
-            ]  # fmt: skip
-            settle(made[0][0], trivial)
-            tasks += [task for fold in made for task in fold]
-        interrupted = run(batch, tasks, choice.tol, choice.rounds, self._options().progress)
-        found = collect(batch, tasks)
-        if interrupted:
-            raise KeyboardInterrupt
-        if not found.converged:
-            left = sum(status != "converged" for status in found.status)
-            warn(
-                f"{left} of the {len(tasks)} problems of the cross-validation have not reached tol={choice.tol:g} "
-                f"in {batch.exchanges} rounds; allow more rounds, a larger ratio or a larger tol of "
-                "fpdfp.CrossValidation",
-                ConvergenceWarning,
-            )
-        chosen: tuple[Array, dict[str, float]] = self._choose(losses, columns, scaled, batch, grids, mixings, found)
-        return chosen
+def _choose(
+    design: Design, settings: Settings, validation: CrossValidation, batch: Batch, models: PenalisedModels,
+    grids: list[Array], mixings: list[dict[str, float]], found: Any,
+) -> tuple[Choice, Array, dict[str, float]]:  # fmt: skip
+    """Choose a weight by the scores; return its solution, and how the penalty is mixed."""
+    shape = (len(mixings), batch.n_folds + 1, len(grids[0]))
+    scores, greater, bound = _score(design, validation, batch, found, shape)
+    curves: list[Curve] = [summarise(one, batch.weights, greater_is_better=greater) for one in scores]
+    sign = 1.0 if greater else -1.0
+    best = int(np.argmax([sign * curve.mean[curve.best] for curve in curves]))
+    curve, weights, penalty = curves[best], grids[best], settings.penalty
+    place = curve.best if validation.rule == "min" else curve.simplest
+    several = [name for name in penalty.mixed if np.ndim(getattr(penalty, name))]
+    varied = tuple({name: one[name] for name in several} for one in mixings)
+    x = found.x.reshape(*shape, -1)[best, 0]
+    coef, intercept = models.take_many(x)
+    own = slice(best * shape[1] * shape[2], best * shape[1] * shape[2] + shape[2])
+    alpha = float(weights[place])
+    path = Path(
+        weights, coef, intercept, found.objective[own], found.gap[own], found.status[own], found.rounds,
+        found.bits_up, found.bits_down, tuple(design.names.features), design.outcome.path_labels(), alpha,
+    )  # fmt: skip
+    choice = Choice(
+        alpha=alpha, alpha_min=float(weights[curve.best]), alpha_1se=float(weights[curve.simplest]),
+        alphas=weights if len(grids) == 1 else np.array(grids), scores=scores[0] if len(grids) == 1 else scores,
+        mean_score=curve.mean, score_error=curve.error, score_bound=bound,
+        curves=Curves(
+            validation.scoring, greater, validation.rule, batch.n_folds, varied, tuple(grids), tuple(curves), best
+        ),
+        path=path,
+    )  # fmt: skip
+    return choice, x[place], mixings[best]
 
-    def _choose(
-        self: Any, losses: Losses, columns: Columns, scaled: Scaled, batch: Batch, grids: list[Array],
-        mixings: list[dict[str, float]], found: Any,
-    ) -> tuple[Array, dict[str, float]]:  # fmt: skip
-        """Keep scores, and choose a weight; return its solution, and how the penalty is mixed."""
-        shape = (len(mixings), batch.n_folds + 1, len(grids[0]))
-        scores, greater = self._score(batch, found, shape)
-        curves: list[Curve] = [summarise(one, batch.weights, greater_is_better=greater) for one in scores]
-        sign = 1.0 if greater else -1.0
-        best = int(np.argmax([sign * curve.mean[curve.best] for curve in curves]))
-        curve, weights = curves[best], grids[best]
-        place = curve.best if self._choice.rule == "min" else curve.simplest
-        self.alphas_ = weights if len(grids) == 1 else np.array(grids)
-        self.scores_ = scores[0] if len(grids) == 1 else scores
-        self.mean_score_, self.score_error_ = curve.mean, curve.error
-        self.alpha_min_, self.alpha_1se_ = float(weights[curve.best]), float(weights[curve.simplest])
-        self.alpha_ = float(weights[place])
-        several = [name for name in self.penalty_.mixed if np.ndim(getattr(self.penalty_, name))]
-        varied = [{name: one[name] for name in several} for one in mixings]
-        self.curves_ = Curves(
-            self._choice.scoring,
-            greater,
-            self._choice.rule,
-            batch.n_folds,
-            tuple(varied),
-            tuple(grids),
-            tuple(curves),
-            best,
-        )  # fmt: skip
-        x = found.x.reshape(*shape, -1)[best, 0]
-        coef, intercept = self._unscale_many(x, columns, scaled)
-        own = slice(best * shape[1] * shape[2], best * shape[1] * shape[2] + shape[2])
-        self.path_ = Path(
-            weights, coef, intercept, found.objective[own], found.gap[own], found.status[own], found.rounds,
-            found.bits_up, found.bits_down, tuple(self._names().features), self._path_labels(), self.alpha_,
-        )  # fmt: skip
-        return x[place].reshape(losses.shape), mixings[best]
 
-    def _fit_chosen(
-        self: Any, losses: Losses, columns: Columns, scaled: Scaled, choose: Any, batch: Batch, warm: Array,
-        mixing: dict[str, float],
-    ) -> Problem:  # fmt: skip
-        """Fit all rows with the chosen weight, from what the cross-validation has found."""
-        self.penalty_ = self.penalty_.with_options(self.alpha_, **mixing)
-        chosen = self._make_structure(columns, self.penalty_).restrain(columns, None, absorb=True)
-        self._warm = warm
-        try:
-            solved: Problem = super()._minimise(lambda: losses, chosen, columns, scaled, choose)  # type: ignore[misc]
-        finally:
-            for name in ("_warm", "_make_structure", "_owner_of_rows", "_used_rows"):
-                vars(self).pop(name, None)  # of this fit alone
-        self.n_iter_ += batch.exchanges
-        self.bits_up_, self.bits_down_ = self.bits_up_ + batch.bits_up, self.bits_down_ + batch.bits_down
-        return solved
-
-    def _score(self: Any, batch: Batch, found: Any, shape: tuple[int, ...]) -> tuple[Array, bool]:
-        """Return the score of each mixing, weight and fold, and whether greater is better."""
-        self.score_bound_ = 0.0
-        if self._choice.scoring == "deviance":
-            return 2.0 * found.held_out_loss.reshape(shape)[:, 1:].transpose(0, 2, 1), False
-        family = "cox" if self._survives else self._family() or "multinomial"
-        score = make_score(self._choice.scoring, family)
-        held = np.broadcast_to(np.arange(-1, batch.n_folds)[:, None], shape)
-        points = np.nan_to_num(found.x).reshape(*shape, -1)[:, 1:].reshape(-1, batch.d)
-        classes = outcome_of(family) == "classes"
-        estimates = batch.score(points, held[:, 1:].ravel().copy(), score, classes=classes)
-        self.score_bound_ = float(np.nanmax([one.bound for one in estimates]))
-        values = np.array([one.value for one in estimates]).reshape(shape[0], shape[1] - 1, shape[2])
-        return values.transpose(0, 2, 1), score.greater_is_better
-
-    def _options(self: Any, **more: Any) -> RunOptions:
-        if self._choice.checkpoint is not None and hasattr(self, "_warm"):  # the fit after the choice
-            more |= {"checkpoint": FilePath(self._choice.checkpoint) / "fit.npz", "resume": True}
-        options: RunOptions = super()._options(**more)  # type: ignore[misc]
-        return options
-
-    def _start(self: Any, columns: Columns, scaled: Scaled) -> Array | None:
-        warm: Array | None = getattr(self, "_warm", None)
-        return super()._start(columns, scaled) if warm is None else warm  # type: ignore[misc]
+def _score(
+    design: Design, validation: CrossValidation, batch: Batch, found: Any, shape: tuple[int, ...]
+) -> tuple[Array, bool, float]:
+    """Return the score of each mixing, weight and fold, whether greater is better, and how far one is off at most."""
+    if validation.scoring == "deviance":
+        return 2.0 * found.held_out_loss.reshape(shape)[:, 1:].transpose(0, 2, 1), False, 0.0
+    outcome = design.outcome
+    family = "cox" if outcome.survives else outcome.likelihood or "multinomial"
+    score = make_score(validation.scoring, family)
+    held = np.broadcast_to(np.arange(-1, batch.n_folds)[:, None], shape)
+    points = np.nan_to_num(found.x).reshape(*shape, -1)[:, 1:].reshape(-1, batch.d)
+    classes = outcome_of(family) == "classes"
+    estimates = batch.score(points, held[:, 1:].ravel().copy(), score, classes=classes)
+    bound = float(np.nanmax([one.bound for one in estimates]))
+    values = np.array([one.value for one in estimates]).reshape(shape[0], shape[1] - 1, shape[2])
+    return values.transpose(0, 2, 1), score.greater_is_better, bound
 
 
 def _read_labels(cv: Any, owner: Array) -> Array:

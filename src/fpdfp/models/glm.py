@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fpdfp import _checks, families
-from fpdfp._typing import Array, IntArray
-from fpdfp.engines import Result
+from fpdfp._typing import Array
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Family
+from fpdfp.families.base import link_of
 from fpdfp.formula.coding import Imputation
-from fpdfp.losses import GLM, Losses
 from fpdfp.methods.base import Method
-from fpdfp.models import codecs, tables
-from fpdfp.models.base import FederatedLinearModel
-from fpdfp.models.overdispersion import Theta
-from fpdfp.models.penalty import Columns, ModelPenalty, Name
-from fpdfp.models.rows import column, refuse_column, refuse_of_rows, row_weights
-from fpdfp.models.site_effects import effects_of
-from fpdfp.models.width import Width
-from fpdfp.problem import Problem
+from fpdfp.models.base import FederatedModel, MakeDesign
+from fpdfp.models.design import Design, Settings
+from fpdfp.models.fitting import Search
+from fpdfp.models.formulas import Plan
+from fpdfp.models.outcomes import Data, Numbers, Outcome, SiteEffects
+from fpdfp.models.penalty import ModelPenalty, Name
+from fpdfp.models.result import FitResult
+from fpdfp.models.rows import as_targets, column, refuse_column, refuse_of_rows, row_weights
+from fpdfp.models.searches import Theta, Width
 from fpdfp.survival.counts import check_grid
-from fpdfp.survival.periods import name_periods
 
 
-class FederatedGLM(RegressorMixin, FederatedLinearModel):
+class FederatedGLM(RegressorMixin, FederatedModel):
     r"""A generalised linear model; rows stay at their sites.
 
     Minimises the mean of half the unit deviances over all rows (weighted, if rows have weights), plus one of the
@@ -99,12 +97,7 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
     x1           -0.009824         0.04995  -0.20    0.844  -0.1077  0.08808
     """
 
-    _by_glm = True
     _tol = 1e-8
-    _kept = FederatedLinearModel._kept | {
-        "family_": codecs.FAMILY, "theta_": codecs.NUMBER, "theta_standard_error_": codecs.NUMBER,
-        "_periods": codecs.NUMBERS, "_variances": codecs.VARIANCES, "site_variance_": codecs.NUMBER,
-    }  # fmt: skip
 
     def __init__(
         self,
@@ -122,9 +115,9 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         run: RunOptions | None = None,
     ) -> None:
         super().__init__(
-            penalty, bounds=bounds, start=start, fit_intercept=fit_intercept, standardize=standardize, method=method,
-            inference=inference, run=run,
-        )  # fmt: skip
+            penalty, bounds=bounds, start=start, standardize=standardize, method=method, inference=inference, run=run
+        )
+        self.fit_intercept = fit_intercept
         self.family = family
         self.link = link
         self.site_effects = site_effects
@@ -171,142 +164,102 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
             With a federation: ``"stop"`` raises an error with what all sites that refuse say; ``"exclude"`` fits
             the model without these sites, which ``excluded_`` and the summary name.
         """
-        self._check_parameters()
-        self.family_ = self._given_family()
-        self._search: Theta | Width | None = None
-        for name in ("theta_", "theta_standard_error_"):
-            if hasattr(self, name):
-                delattr(self, name)  # of an earlier fit
-        if isinstance(self.family, str) and self.family_.name == "negative binomial":
-            self._search, self.family_ = Theta(), families.Poisson()
-        elif isinstance(self.family_, families.Quantile) and self.family_.width is None:
-            self._refuse_unknown_width()
-            self._search, self.family_ = Width(self.family_), families.Gaussian()
-        self._take_periods(periods, y)
-        effects = _checks.choice("site_effects", self.site_effects, ("none", "fixed", "random")) != "none"
-        if self.site_effects == "random" and self.penalty_.is_concave:
-            raise ArgumentError("site_effects", f"must not be random with the penalty {self.penalty_.name}")
-        if isinstance(y, str):
-            refuse_of_rows(sample_weight=sample_weight, offset=offset, exposure=exposure)
-            self._take_model(
-                self._fit_formula(X, y, groups, missing, levels, on_refusal, weights=weights, effects=effects)
-            )
-        else:
-            refuse_column(weights)
-            X, y = validate_data(
-                self, tables.rows(X), tables.targets(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
-            )
-            targets = y.astype(np.float64)
-            shifts = self._shifts(offset, exposure, len(targets))
-            own_weights, scale = row_weights(sample_weight, len(targets))
-            self.family_.check(targets)
+        return self._fit_data(
+            X, y, groups, on_refusal=on_refusal, sample_weight=sample_weight, offset=offset, exposure=exposure,
+            weights=weights, periods=periods, missing=missing, levels=levels,
+        )  # fmt: skip
 
-            def losses(rows: Any, owner: IntArray, ridge: Array) -> Losses:
-                return GLM(
-                    rows, targets, clients=owner, family=self.family_, l2=ridge, weights=own_weights,
-                    weight_scale=scale, offset=shifts,
-                )  # fmt: skip
+    @property
+    def _site_effects(self) -> SiteEffects:
+        return self.site_effects
 
-            self._take_model(self._fit(X, groups, None, losses, effects=effects))
-        if isinstance(self._search, Theta):
-            self.theta_, self.theta_standard_error_ = self._search.value, self._search.standard_error
-        self._add_sections()
-        return self
-
-    def _refuse_unknown_width(self) -> None:
-        """Refuse a quantile whose width would have to follow from one fit, where there are several."""
-        if self.site_effects == "random" or self.penalty_.is_concave or hasattr(self, "cv"):
+    def _settings(self, *, selecting: bool = False) -> Settings:
+        _checks.choice("site_effects", self.site_effects, ("none", "fixed", "random"))
+        settings = super()._settings(selecting=selecting)
+        concave = settings.penalty.is_concave
+        if self.site_effects == "random" and concave:
+            raise ArgumentError("site_effects", f"must not be random with the penalty {settings.penalty.name}")
+        several = self.site_effects == "random" or concave or self._validation is not None
+        if several and isinstance(self._make_search(), Width):
             raise ArgumentError(
                 "family",
                 "must be Quantile(level=…, width=…) with a width in units of the outcome for cross-validation, the "
                 "penalties mcp and scad, and random site effects",
             )
+        return settings
 
-    def _run(
-        self, problem: Problem, method: Any, rebuild: Callable[[], Problem], x0: Array | None
-    ) -> tuple[Result, Problem]:
-        if self._search is None:
-            return super()._run(problem, method, rebuild, x0)
-        return self._search.alternate(self, problem, method, rebuild)
+    def _make_search(self) -> Search | None:
+        family = families.make(self.family, self.link)
+        if isinstance(self.family, str) and family.name == "negative binomial":
+            return Theta()
+        return Width(family) if isinstance(family, families.Quantile) and family.width is None else None
 
-    def _conclude(self, problem: Problem, columns: Columns, centre: Array, scale: Array) -> Array:
-        model = super()._conclude(problem, columns, centre, scale)
-        if (search := self._search) is not None:
-            self.exchanges_[search.name] = search.exchanges
-            self.n_iter_ += search.rounds
-            self.bits_up_, self.bits_down_ = self.bits_up_ + search.up, self.bits_down_ + search.down
-        return model
+    def _first_family(self) -> Family:
+        """Return the family of the first fit: that of a simpler model where a parameter is not known yet."""
+        search = self._make_search()
+        if search is None:
+            return families.make(self.family, self.link)
+        return families.Poisson() if isinstance(search, Theta) else families.Gaussian()
 
-    @property
-    def _further_parameters(self) -> int:
-        return int(np.isfinite(getattr(self, "theta_", np.inf)))
+    def _design(
+        self, X: Any, y: Any, groups: Any, settings: Settings, *, sample_weight: Any = None, offset: Any = None,
+        exposure: Any = None, weights: Any = None, periods: Any = None, missing: Any = "drop", levels: Any = "shared",
+    ) -> MakeDesign:  # fmt: skip
+        family = self._first_family()
+        edges = self._read_periods(periods, y, family)
+        outcome = Numbers(distribution=family, effects=self.site_effects, periods=edges)
+        if isinstance(y, str):
+            refuse_of_rows(sample_weight=sample_weight, offset=offset, exposure=exposure)
+            return self._design_of_formula(
+                y, settings, lambda d, intercept, sites, plan: (outcome, plan), survival=bool(edges),
+                classify=None if family.name == "binomial" else False, weights=weights, missing=missing, levels=levels,
+            )  # fmt: skip
+        refuse_column(weights)
+        X, y = self._validate(X, y, y_numeric=True)
+        targets = y.astype(np.float64)
+        shifts = self._shifts(family, offset, exposure, len(targets))
+        own_weights, scale = row_weights(sample_weight, len(targets))
+        family.check(targets)
+        data = Data(targets, own_weights, scale, shifts)
+        return self._design_of_rows(X, data, groups, settings, lambda *_: (outcome, None))
 
-    def _more(self) -> dict[str, Any]:
-        if isinstance(self.family_, families.Quantile):
-            return {"smoothing width": self.family_.parameters[1]}
-        if not hasattr(self, "theta_"):
-            return {}
-        return {"theta": self.theta_, "its standard error": self.theta_standard_error_}
+    def _outcome_of(self, plan: Plan | None, classes: Array | None) -> Outcome:
+        return Numbers(distribution=self._first_family(), effects=self.site_effects)
 
-    def _take_periods(self, periods: Any, formula: Any) -> None:
-        """Keep the edges of periods, if there are any."""
-        self._periods: tuple[float, ...] = () if periods is None else tuple(check_grid(periods).tolist())
-        self._survives = periods is not None
-        if not self._survives:
-            return
-        if not isinstance(formula, str) or self.family_.name != "binomial" or self.site_effects != "none":
+    def _read_periods(self, periods: Any, formula: Any, family: Family) -> tuple[float, ...]:
+        """Return the edges of periods, none if there are none."""
+        if periods is None:
+            return ()
+        edges = tuple(map(float, check_grid(periods).tolist()))
+        if not isinstance(formula, str) or family.name != "binomial" or self.site_effects != "none":
             raise ArgumentError("periods", "must be None without a formula, the binomial family, and no site effects")
-        if len(self._periods) < 2:
+        if len(edges) < 2:
             raise ArgumentError("periods", "must be two or more edges, between which periods are")
+        return edges
 
-    def _spec_options(self) -> dict[str, Any]:
-        return {"periods": tuple(map(float, self._periods))} if len(self._periods) else {}
-
-    def _effect_names(self, count: int) -> list[str]:
-        return name_periods(tuple(self._periods)) or super()._effect_names(count)
-
-    def predict_hazards(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the probability of an event in each period, if there was none before; a row for each row."""
-        if not len(self._periods):
-            raise ArgumentError("periods", "must be given when the model is fitted, for hazards")
-        return self.family_.mean(self.decision_function(X, offset=offset)[:, None] + self._effects)
-
-    @property
-    def _first_effect(self) -> int:  # type: ignore[override]
-        return 0 if self.site_effects == "random" else 1
-
-    def _given_family(self) -> Family:
-        return families.make(self.family, self.link)
-
-    def _family(self) -> Family | None:
-        return self.family_
-
-    def _distribution(self, found: Any) -> Any:
-        return self.family_
-
-    def _classifies(self) -> bool | None:
-        return None if self.family_.name == "binomial" else False
-
-    def _shifts(self, offset: Any, exposure: Any, rows: int) -> Array | None:
+    def _shifts(self, family: Family, offset: Any, exposure: Any, rows: int) -> Array | None:
         """Return the offset of each row, None where there is none."""
         if exposure is None:
             return None if offset is None else column("offset", offset, rows)
-        if self.family_.link != "log":
-            raise ArgumentError("exposure", f"must be None for the link {self.family_.link}; give offset")
+        if family.link != "log":
+            raise ArgumentError("exposure", f"must be None for the link {family.link}; give offset")
         times = column("exposure", exposure, rows)
         if (times <= 0).any():
             raise ArgumentError("exposure", f"must be positive, got {times.min():g}")
         shifts: Array = np.log(times)
         return shifts if offset is None else shifts + column("offset", offset, rows)
 
+    def _fit_design(self, design: Design, settings: Settings, search: Search | None = None) -> FitResult:
+        search = self._make_search()
+        fit = super()._fit_design(design, settings, search)
+        if isinstance(search, Theta):
+            fit = dataclasses.replace(fit, theta=search.value, theta_standard_error=search.standard_error)
+        return fit
+
     def decision_function(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
         """Return the linear predictor of each row; see :meth:`predict`."""
-        check_is_fitted(self)
-        scores = self._shifted(self._scores(X)[:, 0], X, offset)
-        if self.site_effects == "none":
-            return scores
-        random = self.site_effects == "random"
-        return scores + effects_of(site, self.sites_, self._effects, len(scores), random=random)
+        rows = self._rows(X)
+        return self.fitted_.decision_function(rows, offset=offset, site=site)
 
     def predict(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
         """Return the expected outcome of each row.
@@ -320,18 +273,21 @@ class FederatedGLM(RegressorMixin, FederatedLinearModel):
         site
             With site effects: the site of the rows, or of each. Random effects of other sites, or of none, are 0.
         """
-        check_is_fitted(self)
-        return self.family_.mean(self.decision_function(X, offset=offset, site=site))
+        rows = self._rows(X)
+        return self.fitted_.predict(rows, offset=offset, site=site)
+
+    def predict_hazards(self, X: Any, *, offset: Any = None) -> Array:
+        """Return the probability of an event in each period, if there was none before; a row for each row."""
+        rows = self._rows(X)
+        return self.fitted_.predict_hazards(rows, offset=offset)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, site: Any = None) -> float:
         """Return the share of the deviance that is explained: 1 less the deviance by that of the weighted mean."""
-        targets = column("y", tables.targets(y), len(np.atleast_1d(y)))
-        family = self.family_
+        targets = column("y", as_targets(y), len(np.atleast_1d(y)))
+        family = self._fitted().outcome.likelihood
         z = self.decision_function(X, offset=offset, site=site)
         weights, _ = row_weights(sample_weight, len(targets))
         w = np.ones(len(targets)) if weights is None else weights
-        from fpdfp.families.base import link_of
-
         mean = np.full(len(targets), float(np.average(targets, weights=w)))
         null = link_of(family.link, mean)
         left, whole = (float((w * family.functions.value(at, targets, family.parameters)).sum()) for at in (z, null))

@@ -576,7 +576,7 @@ class TotalVariation(ModelPenalty):
     >>> import fpdfp
     >>> cohort = fpdfp.datasets.image_cohort((8, 8), subjects=120, sites=3)
     >>> penalty = fpdfp.TotalVariation(weight=0.01, mask=cohort.mask)
-    >>> model = fpdfp.FederatedLogisticRegression(penalty, tol=1e-3)
+    >>> model = fpdfp.FederatedLogisticRegression(penalty, run=fpdfp.RunOptions(tol=1e-3))
     >>> model = model.fit(cohort.images, cohort.outcomes, cohort.sites)
     >>> penalty.unmask(model.coef_).shape
     (8, 8)
@@ -639,7 +639,7 @@ def as_model_penalty(given: Any) -> ModelPenalty:
         return KINDS[_checks.choice("penalty", given, tuple(KINDS))]()
     if isinstance(given, ModelPenalty):
         return given
-    kinds: list[type[ModelPenalty]] = [*(kind for kind in KINDS.values() if kind is not NoPenalty), TotalVariation]
+    kinds: list[type[ModelPenalty]] = [*(one for one in KINDS.values() if one is not NoPenalty), TotalVariation]
     names = ", ".join(f"fpdfp.{kind.__name__}" for kind in kinds)
     hint = ""
     if isinstance(given, penalties.Penalty):

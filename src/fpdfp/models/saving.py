@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from fpdfp._files import write_whole
 from fpdfp.errors import ArgumentError, MessageError, ModelFileError, StorageError
 from fpdfp.models import codecs
+from fpdfp.models.by_feature import Names, find_limits
 from fpdfp.models.codecs import Codec
+from fpdfp.models.design import Settings
+from fpdfp.models.outcomes import Classes, Compared, Numbers, Ordered, Symmetric
+from fpdfp.models.result import FitResult
 
 #: What a file says that it is, and the version of the format. A file of a newer version is refused.
 FORMAT, VERSION = "fpdfp model", 1
@@ -21,74 +25,54 @@ FORMAT, VERSION = "fpdfp model", 1
 LARGEST = 1 << 28
 
 
-class Saving:
-    """The part of an estimator that is written to files."""
+#: What a file has of a fit, by the names that models show, and how each is written; what is absent is left out.
+KEPT: dict[str, Codec] = {
+    "coef_": codecs.NUMBERS, "intercept_": codecs.NUMBER_OR_NUMBERS, "effects_": codecs.MATRIX,
+    "thresholds_": codecs.NUMBERS, "classes_": codecs.LABELS, "sites_": codecs.LABELS, "rows_": codecs.COUNTS,
+    "left_out_": codecs.COUNTS, "n_iter_": codecs.INTEGER, "n_steps_": codecs.INTEGER, "bits_up_": codecs.INTEGER,
+    "bits_down_": codecs.INTEGER, "status_": codecs.TEXT, "formula_": codecs.TEXT, "plan_": codecs.PLAN,
+    "names_": codecs.LABELS, "named_": codecs.TRUTH, "has_intercept_": codecs.TRUTH, "penalty_": codecs.PENALTY,
+    "refusal_": codecs.TEXT, "deviance_": codecs.NUMBER, "null_deviance_": codecs.optional(codecs.NUMBER),
+    "information_": codecs.SITES, "exchanges_": codecs.COUNTS, "saturated_": codecs.NUMBER,
+    "null_parameters_": codecs.INTEGER, "score_statistic_": codecs.optional(codecs.NUMBER),
+    "variances_": codecs.optional(codecs.VARIANCES), "theta_": codecs.optional(codecs.NUMBER),
+    "theta_standard_error_": codecs.optional(codecs.NUMBER), "times_": codecs.TIMES, "family_": codecs.FAMILY,
+    "periods_": codecs.NUMBERS,
+}  # fmt: skip
+#: Of these, what is not a field of the result under its own name.
+APART = ("classes_", "effects_", "names_", "family_", "periods_")
 
-    #: What is kept of a fitted model, and how it is written; what is absent is left out.
-    _kept: ClassVar[dict[str, Codec]] = {
-        "coef_": codecs.NUMBERS, "intercept_": codecs.NUMBER_OR_NUMBERS, "classes_": codecs.LABELS,
-        "sites_": codecs.LABELS, "rows_": codecs.COUNTS, "left_out_": codecs.COUNTS, "n_iter_": codecs.INTEGER,
-        "bits_up_": codecs.INTEGER, "bits_down_": codecs.INTEGER, "status_": codecs.TEXT, "formula_": codecs.TEXT,
-        "plan_": codecs.PLAN, "n_features_in_": codecs.INTEGER, "feature_names_in_": codecs.LABELS,
-        "deviance_": codecs.NUMBER, "null_deviance_": codecs.optional(codecs.NUMBER), "information_": codecs.SITES,
-        "exchanges_": codecs.COUNTS, "_saturated": codecs.NUMBER, "_null_parameters": codecs.INTEGER,
-        "_effects": codecs.NUMBERS, "penalty_": codecs.PENALTY,
+
+def save(model: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted model to a file of JSON: see :meth:`fpdfp.models.base.FederatedModel.save`."""
+    from fpdfp import __version__
+
+    values, objects = {}, []
+    for name, value in model.get_params(deep=False).items():
+        if (plain := codecs.write_parameter(value)) is not codecs.UNKNOWN:
+            values[name] = plain
+        else:
+            objects.append(name)
+    fit: FitResult = model.fitted_
+    fields = {f"{one.name}_": getattr(fit, one.name) for one in dataclasses.fields(fit)}
+    fields |= {"names_": np.array(fit.names.features, dtype=str), "effects_": np.atleast_2d(fit.effects)}
+    if fit.outcome.classes is not None:
+        fields["classes_"] = fit.outcome.classes
+    if isinstance(fit.outcome, Numbers):
+        fields |= {"family_": fit.outcome.distribution, "periods_": np.array(fit.outcome.periods)}
+    for name in ("thresholds_", "plan_"):
+        if fields[name] is None:
+            del fields[name]
+    document = {
+        "format": FORMAT, "version": VERSION, "fpdfp": __version__, "estimator": type(model).__name__,
+        "parameters": values, "objects": objects,
+        "fitted": {name: codec.write(fields[name]) for name, codec in KEPT.items() if name in fields},
     }  # fmt: skip
-
-    def save(self: Any, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a file of JSON, which :func:`fpdfp.load_model` reads.
-
-        The file has the coefficients, the formula with its coding, means for missing values, the family with its
-        parameters, the classes, the sites with their rows and sums for standard errors, and how it was fitted; not the
-        history of the run. Parameters that are objects, such as a method or a graph, are named in it, and have their
-        defaults in the model that is read. With ``sites_`` of few rows the sums may tell about them: a file is as
-        confidential as :attr:`information_`.
-
-        Parameters
-        ----------
-        path
-            The file, ``"model.json"`` for instance. An older one is replaced.
-        """
-        from fpdfp import __version__
-
-        check_is_fitted(self)
-        values, objects = {}, []
-        for name, value in self.get_params(deep=False).items():
-            if (plain := codecs.write_parameter(value)) is not codecs.UNKNOWN:
-                values[name] = plain
-            else:
-                objects.append(name)
-        document = {
-            "format": FORMAT, "version": VERSION, "fpdfp": __version__, "estimator": type(self).__name__,
-            "parameters": values, "objects": objects,
-            "fitted": {name: self._kept[name].write(vars(self)[name]) for name in self._kept if name in vars(self)},
-        }  # fmt: skip
-        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        try:
-            write_whole(Path(path), text.encode("utf-8"), flush=True)
-        except OSError as error:
-            raise StorageError(f"the model cannot be written to {os.fspath(path)}: {error}") from error
-
-    def _check_loaded(self: Any) -> None:
-        """Refuse what does not fit together."""
-        d, rows = self.n_features_in_, np.atleast_2d(self.coef_)
-        plan = getattr(self, "plan_", None)
-        names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
-        if rows.ndim != 2 or rows.shape[1] != d:
-            raise MessageError(f"coef_ must have {d} columns, got shape {self.coef_.shape}")
-        if np.shape(self.intercept_) not in ((), (len(rows),)):
-            raise MessageError(f"intercept_ must be a number for each of {len(rows)} rows of coef_")
-        if names is not None and len(names) != d:
-            raise MessageError(f"feature_names_in_ must be {d} names")
-        known = [] if names is None else list(names)
-        if (plan is None) != (self.formula_ is None) or (plan is not None and known != plan.design.names):
-            raise MessageError("plan_ must be that of the formula, with the features of the model")
-        if len(self.sites_) != len(self.rows_) or set(self.rows_) != set(self.left_out_):
-            raise MessageError("sites_, rows_ and left_out_ must be of the same sites")
-        if self.information_ is not None:
-            count = len(self._flat[0])
-            if len(self.information_) != len(self.sites_) or any(len(one.score) != count for one in self.information_):
-                raise MessageError(f"information_ must have sums of {count} coefficients for each site")
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        write_whole(Path(path), text.encode("utf-8"), flush=True)
+    except OSError as error:
+        raise StorageError(f"the model cannot be written to {os.fspath(path)}: {error}") from error
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
@@ -177,18 +161,68 @@ def _read(tree: dict[str, Any]) -> Any:
     for one, value in given.items():
         setattr(model, one, codecs.read_parameter(value, one))
     try:
-        model._check_parameters()
+        settings = model._settings()
     except (ValueError, TypeError) as error:
         raise MessageError(f"its parameters: {error}") from None
-    strange = [one for one in fitted if one not in kind._kept]
+    strange = [one for one in fitted if one not in KEPT]
     if strange:
         raise MessageError(f"{name} has nothing named {strange[0]!a}")
-    for one, value in fitted.items():
-        setattr(model, one, kind._kept[one].read(value, one))
+    found = {one: KEPT[one].read(value, one) for one, value in fitted.items()}
     try:
-        model._check_loaded()
-    except (AttributeError, KeyError, ValueError, TypeError, IndexError) as error:
+        fit = _make(model, found, settings)
+        _check(fit)
+    except (AttributeError, KeyError, ValueError, TypeError, IndexError, AssertionError) as error:
         if isinstance(error, MessageError):
             raise
         raise MessageError(f"its parts do not fit together: {error}") from None
+    model.fitted_ = fit
+    model.n_features_in_ = len(fit.names.features)
+    if fit.named:
+        model.feature_names_in_ = np.array(fit.names.features, dtype=object)
     return model
+
+
+def _make(model: Any, found: dict[str, Any], settings: Settings) -> FitResult:
+    """Return the result that parts of a file are."""
+    plan, names = found.get("plan_"), [str(one) for one in found["names_"]]
+    outcome = model._outcome_of(plan, found.get("classes_"))
+    if isinstance(outcome, Numbers):
+        outcome = dataclasses.replace(
+            outcome, distribution=found["family_"], periods=tuple(map(float, found["periods_"]))
+        )
+    if (plan is None) != (found["formula_"] is None) or (plan is not None and names != plan.design.names):
+        raise MessageError("plan_ must be that of the formula, with the features of the model")
+    terms = names if plan is None else list(plan.design.term_of_each)
+    effects = found["effects_"] if isinstance(outcome, Compared) else found["effects_"].ravel()
+    fields = {name.removesuffix("_"): value for name, value in found.items() if name not in APART}
+    columns = Names(names, terms)
+    return FitResult(
+        **{"thresholds": None, "plan": None} | fields, title=type(model).__name__, outcome=outcome, names=columns,
+        effects=effects, limits=find_limits(settings.bounds, columns),
+    )  # fmt: skip
+
+
+def _check(fit: FitResult) -> None:
+    """Refuse what does not fit together."""
+    d, rows, outcome = len(fit.names.features), np.atleast_2d(fit.coef), fit.outcome
+    if rows.ndim != 2 or rows.shape[1] != d:
+        raise MessageError(f"coef_ must have {d} columns, got shape {fit.coef.shape}")
+    if np.shape(fit.intercept) not in ((), (len(rows),)):
+        raise MessageError(f"intercept_ must be a number for each of {len(rows)} rows of coef_")
+    if isinstance(outcome, Classes):
+        several = len(outcome.labels) - int(isinstance(outcome, Compared))
+        if len(rows) != (several if isinstance(outcome, Compared | Symmetric) else 1):
+            raise MessageError("classes_ must be those of the model, whose coefficients are the rows of coef_")
+    if isinstance(outcome, Ordered) and (
+        fit.thresholds is None
+        or fit.thresholds.shape != (len(outcome.labels) - 1,)
+        or not (np.diff(fit.thresholds) > 0).all()
+    ):
+        raise MessageError("thresholds_ must be increasing, one between each two neighbouring classes")
+    if len(fit.sites) != len(fit.rows) or set(fit.rows) != set(fit.left_out):
+        raise MessageError("sites_, rows_ and left_out_ must be of the same sites")
+    if fit.information is not None:
+        count = len(fit.flat()[0])
+        shown = len(fit.information) in (1, len(fit.sites))
+        if not shown or any(len(one.score) != count for one in fit.information):
+            raise MessageError(f"information_ must have sums of {count} coefficients for each site")

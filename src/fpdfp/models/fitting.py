@@ -1,0 +1,425 @@
+"""The way of every fit: from a design and settings through one run, or several, to a result."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from fpdfp._typing import Array
+from fpdfp._warn import warn
+from fpdfp.cohorts.cohort import Each
+from fpdfp.cohorts.local import clients_of
+from fpdfp.cohorts.losses import Informations
+from fpdfp.engines import Result
+from fpdfp.engines.choice import MOST_COEFFICIENTS, choose_method, suits_newton
+from fpdfp.engines.iterates import Iterates
+from fpdfp.engines.options import RunOptions
+from fpdfp.engines.solve import run
+from fpdfp.errors import ArgumentError, RefusalError, SeparationError
+from fpdfp.inference import PENALISED, Information
+from fpdfp.inference.separation import FAR, NOTHING, newton_step
+from fpdfp.losses.base import InformationSums
+from fpdfp.methods import ProximalNewton
+from fpdfp.methods.base import Method
+from fpdfp.models import random_effects
+from fpdfp.models.by_feature import find_limits
+from fpdfp.models.design import Design, Settings
+from fpdfp.models.outcomes import Hazards
+from fpdfp.models.penalty import SETTLED, STEPS, Concave, Details, Structure
+from fpdfp.models.result import BOUNDED, FitResult
+from fpdfp.penalties import L1
+from fpdfp.penalties.base import Zero
+from fpdfp.precondition.base import full
+from fpdfp.problem import Problem
+
+#: Families whose likelihood may grow for ever.
+GROWING = ("binomial", "poisson", "negative binomial", "multinomial", "ordinal", "Cox")
+
+
+class Search(Protocol):
+    """Finds a parameter of the family together with the coefficients."""
+
+    name: str
+    exchanges: int
+    rounds: int
+    up: int
+    down: int
+
+    def alternate(
+        self, fitting: Fitting, problem: Problem, method: Any, rebuild: Callable[[], Problem]
+    ) -> tuple[Result, Problem]:
+        """Return the fit and its problem; ``rebuild`` makes the problem of the outcome that ``fitting`` has by then."""
+
+
+def why_not(settings: Settings) -> str | None:
+    """Return why there are no standard errors; None if there may be."""
+    return PENALISED if settings.penalty.penalises else BOUNDED if settings.bounds is not None else None
+
+
+def is_plain(settings: Settings, coefficients: int, sites: int) -> bool:
+    """Whether a fit is plain maximum likelihood, whose standard errors are wanted, with nothing said against it."""
+    plain = settings.method is None and not settings.penalty.penalises and settings.inference is not False
+    return plain and not settings.selecting and suits_newton(coefficients, sites, settings.options)
+
+
+def fit_design(
+    design: Design, settings: Settings, *, search: Search | None = None, details: Details | None = None,
+    start: Array | None = None, absorb: bool = False, note: Callable[[Any], None] | None = None,
+) -> FitResult:  # fmt: skip
+    """Return the fit of a design.
+
+    Parameters
+    ----------
+    design, settings
+        What is fitted, and how.
+    search
+        Finds a parameter of the family beside the coefficients.
+    details
+        What the penalty needs of the design, where it is known already.
+    start
+        Where the run starts; by default where ``settings`` say.
+    absorb
+        Whether the ridge of columns is a part of the penalty, of which sites are told nothing.
+    note
+        Called with the engine of the run after it, in a federation.
+    """
+    return Fitting(design, settings, search).fit(details, start, absorb=absorb, note=note)
+
+
+class Fitting:
+    """A fit under way.
+
+    Attributes
+    ----------
+    outcome
+        The outcome, whose family a search changes.
+    up, down, exchanges
+        The bits of all that was asked, and what was asked after the run.
+    """
+
+    def __init__(self, design: Design, settings: Settings, search: Search | None = None) -> None:
+        self.design, self.settings, self.outcome = design, settings, design.outcome
+        self.iterates = Iterates()
+        self.steps = self.rounds = self.up = self.down = 0
+        self.exchanges: dict[str, int] = {}
+        self._search = search
+        self._variances: random_effects.Variances | None = None
+
+    def fit(
+        self, details: Details | None, start: Array | None, *, absorb: bool, note: Callable[[Any], None] | None
+    ) -> FitResult:
+        """Minimise, ask for what standard errors need, and return the result."""
+        design, settings = self.design, self.settings
+        if details is None:
+            details = design.details(settings.penalty, progress=settings.options.progress)
+        structure = settings.penalty.build(design.columns, details)
+        if absorb:
+            structure = structure.restrain(design.columns, None, absorb=True)
+        problem, result = self._minimise(structure, design.start(settings.start) if start is None else start)
+        engine = getattr(problem.losses, "engine", None)
+        if note is not None and engine is not None:
+            note(engine)
+        rows, x = int(problem.losses.sizes.sum()), result.x
+        image = problem.penalty.project(problem.linop.apply(x))
+        penalised = problem.penalty.value(image) + design.columns.square(structure.ridge, x) / 2.0
+        coefficients = self.outcome.take(x, design.columns, design.scaled, design.within(settings.bounds))
+        found = FitResult(
+            title=settings.title, outcome=self.outcome, names=design.names, named=design.named, sites=design.sites,
+            rows=design.rows, left_out=design.left_out, formula=design.formula, plan=design.plan,
+            coef=coefficients.coef, intercept=coefficients.intercept, effects=coefficients.effects,
+            thresholds=coefficients.thresholds, has_intercept=design.columns.intercept, penalty=settings.penalty,
+            refusal=why_not(settings), graph=details.graph, status=result.status, run=result, iterates=self.iterates,
+            columns=design.columns, scaled=design.scaled, limits=find_limits(settings.bounds, design.names),
+            ridge=structure.ridge,
+            deviance=2.0 * rows * (result.objective - penalised), variances=self._variances,
+            run_folder=getattr(engine, "run_folder", None), options=settings.options,
+            standardized=settings.standardize,
+        )  # fmt: skip
+        found = self._look_at_classes(problem, found) if self._has_no_back() else self._ask(problem, found)
+        rounds = self.rounds
+        if (search := self._search) is not None:
+            self.exchanges[search.name] = search.exchanges
+            rounds, self.up, self.down = rounds + search.rounds, self.up + search.up, self.down + search.down
+        return dataclasses.replace(
+            found, n_iter=rounds, n_steps=self.steps, bits_up=self.up + design.up, bits_down=self.down + design.down,
+            exchanges=self.exchanges,
+        )  # fmt: skip
+
+    def _has_no_back(self) -> bool:
+        return self.outcome.back(self.design.columns, self.design.scaled) is None
+
+    # The runs.
+
+    def _minimise(self, structure: Structure, x0: Array | None) -> tuple[Problem, Result]:
+        """Minimise the losses of the design plus a structure, in one run or in several that follow from each other."""
+        design, settings = self.design, self.settings
+        limits = design.limits(settings.bounds)
+        losses = [design.build(self.outcome, structure.ridge)]
+
+        def problem_of(penalised: Structure, ridge: float = 0.0) -> Problem:
+            restrained = penalised.restrain(design.columns, limits, ridge)
+            return Problem(losses[0], restrained.penalty, restrained.linop, weights="samples")
+
+        def rebuild() -> Problem:
+            losses[0] = design.build(self.outcome, structure.ridge)  # of another family
+            return problem_of(structure)
+
+        if settings.penalty.is_concave:
+            return self._reweight(structure, problem_of, x0)
+        if design.columns.random:
+            return self._reestimate(structure, problem_of, x0)
+        problem = problem_of(structure)
+        method = self._choose(problem)
+        if self._search is None:
+            result = self.solve(problem, method, x0)
+        else:
+            result, problem = self._search.alternate(self, problem, method, rebuild)
+        self.steps, self.rounds = 1, result.rounds
+        self.up, self.down = result.total_up, result.total_down
+        return problem, result
+
+    def _choose(self, problem: Problem) -> Method | None:
+        """Return the method of a fit: the given one, Newton's, or None for the default of ``solve``.
+
+        With None, ``solve`` also compresses messages, and begins with few features.
+        """
+        settings = self.settings
+        if settings.method is not None:
+            return settings.method
+        exact = self.outcome.newton or is_plain(settings, math.prod(problem.losses.shape), len(self.design.sites))
+        chosen = choose_method(problem, settings.options, "exact" if exact else "fit")
+        return chosen if isinstance(chosen, ProximalNewton) else None
+
+    def solve(self, problem: Problem, method: Method | None, x0: Array | None = None) -> Result:
+        """Run a method, and warn where it has not reached the tolerance."""
+        options = self.settings.options
+        result = run(
+            problem, method, dataclasses.replace(options, x0=x0, callbacks=[*options.callbacks, self.iterates])
+        )
+        # Newton's method ends where its model of F says that tol is reached, which is no bound.
+        newton = self.outcome.newton or isinstance(method, ProximalNewton)
+        reached = ("converged", "diverged", "stationary") if newton else ("converged", "diverged")
+        if options.tol is not None and result.status not in reached:
+            warn(self._shortfall(result, options.tol), ConvergenceWarning)
+        return result
+
+    def _solve_one(self, problem: Problem, x0: Array | None) -> Result:
+        """Run the method of one of several problems, and count it."""
+        result = self.solve(problem, self._choose(problem), x0)
+        self.steps, self.rounds = self.steps + 1, self.rounds + result.rounds
+        self.up, self.down = self.up + result.total_up, self.down + result.total_down
+        return result
+
+    def _shortfall(self, result: Result, tol: float) -> str:
+        """Return a text on how far a run is from the tolerance and what may help."""
+        gap = result.certificate.relative_gap
+        reached = "no duality gap is available" if gap is None else f"the relative duality gap is {gap:.2g}"
+        advice = ["allow more rounds or a larger tol"] if result.status == "finished" else []
+        advice += [] if self.settings.standardize else ["scale the features (standardize=True)"]
+        hint = f"; {', or '.join(advice)}" if advice else ""
+        return (
+            f"{self.settings.title} may not have reached tol={tol:g} after {result.rounds} rounds "
+            f"({result.status}; {reached}){hint}"
+        )
+
+    def _reweight(
+        self, structure: Structure, problem_of: Callable[..., Problem], x0: Array | None
+    ) -> tuple[Problem, Result]:
+        """Solve weighted l1 problems, each with the slopes of a concave penalty where the last one ended."""
+        concave = self.settings.penalty
+        assert isinstance(concave, Concave)
+        assert isinstance(structure.penalty, L1)
+        most: Any = structure.penalty.weight
+        weights = most if x0 is None else concave.slopes(x0, most)
+        for _ in range(STEPS):
+            problem = problem_of(structure._replace(penalty=L1(weights)))
+            result = self._solve_one(problem, x0)
+            x0 = result.x
+            before, weights = weights, concave.slopes(x0.astype(np.float64), most)
+            if np.abs(weights - before).max(initial=0.0) <= SETTLED * most.max(initial=0.0):
+                break
+        else:
+            warn(
+                f"the weights of {concave.name} have not settled after {STEPS} steps; a larger concavity or weight, or "
+                "standardize=True, may help",
+                ConvergenceWarning,
+            )
+        return problem, result
+
+    def _reestimate(
+        self, structure: Structure, problem_of: Callable[..., Problem], x0: Array | None
+    ) -> tuple[Problem, Result]:
+        """Fit with a ridge of the sites' effects, whose variance is estimated from each fit, until it settles."""
+        columns = self.design.columns
+        if columns.effects < 2:
+            raise ArgumentError("site_effects", "must not be random for one site")
+        share = 0.1 / columns.effects  # the ridge by the weight of all rows, about a tenth of the effects' information
+        free = np.append(structure.ridge[: columns.features] == 0, np.ones(columns.all - columns.features, dtype=bool))
+        if isinstance(structure.penalty, L1) and structure.linop is None:
+            free &= structure.penalty.weight == 0
+        for _ in range(random_effects.STEPS):
+            problem = problem_of(structure, share)
+            result = self._solve_one(problem, x0)
+            x0 = result.x.astype(np.float64)
+            told, _, up, down = clients_of(problem).ask(Informations(x0, robust=False))
+            self.up, self.down = self.up + up, self.down + down
+            rows, weight, _, _, pearson = map(float, told.numbers)
+            kept = np.flatnonzero(free | (x0 != 0))
+            sums = random_effects.Sums(
+                x0[kept], told.score[kept], full(told.hessian)[np.ix_(kept, kept)],
+                weight * structure.ridge[kept], pearson, int(rows), columns.effects,
+            )  # fmt: skip
+            found = random_effects.estimate(
+                sums, share * weight, has_dispersion=self.outcome.likelihood.has_dispersion
+            )  # fmt: skip
+            before, share = share, found.ridge / weight
+            if abs(np.log(share / before)) <= random_effects.SETTLED:
+                break
+        else:
+            warn(
+                f"the variance of the site effects has not settled after {random_effects.STEPS} steps",
+                ConvergenceWarning,
+            )
+        self._variances = found
+        return problem, result
+
+    # What is asked of the solution.
+
+    def _ask(self, problem: Problem, fit: FitResult) -> FitResult:
+        """Ask all sites for their sums at the solution, and for the null deviance; every exchange is counted."""
+        likelihood, columns, settings = self.outcome.likelihood, self.design.columns, self.settings
+        refusal = why_not(settings)
+        wanted = settings.inference is True or (settings.inference == "auto" and refusal is None)
+        may_separate = refusal is None and not columns.random and likelihood.name in GROWING
+        if not (wanted or may_separate):
+            return fit
+        purpose = "information" if wanted else "separation"
+        assert fit.run is not None
+        x = np.asarray(fit.run.x, dtype=np.float64)
+        told = self._ask_sites(problem, Informations(x, wanted), needed=columns.random)
+        self._count(purpose, told.up, told.down)
+        sums = InformationSums(*(np.sum(field, axis=0) for field in zip(*told.answers, strict=True)))
+        if may_separate:
+            self._check_separation(problem, fit.run.x, sums, self._names_of_x())
+        if not wanted:
+            return fit
+        back = self.outcome.back(columns, self.design.scaled)
+        assert back is not None
+        sites = []
+        for numbers, score, hessian, meat in told.answers:
+            rows, weight, saturated, deviance, pearson = map(float, numbers)
+            known = saturated - 0.5 * deviance if not likelihood.has_dispersion else math.nan
+            site = Information(int(rows), weight, known, deviance, pearson, score, full(hessian), full(meat))
+            sites.append(site.change(back))
+        if columns.random:
+            assert self._variances is not None
+            sites = random_effects.integrate(sites, columns.effects, self._variances)
+        places = self.outcome.null_places(columns)
+        fit = dataclasses.replace(
+            fit, information=sites, saturated=float(sums.numbers[2]), deviance=sum(site.deviance for site in sites),
+            null_parameters=len(places),
+        )  # fmt: skip
+        if refusal is not None or columns.random:
+            return fit
+        return self._ask_null(problem, fit) if len(places) else self._ask_zero(problem, fit)
+
+    def _ask_sites(self, problem: Problem, question: Informations, *, needed: bool) -> Each:
+        """Return the sums of each site, or of all together where a site does not show its own."""
+        clients = clients_of(problem)
+        try:
+            return clients.ask_each(question)
+        except RefusalError:
+            if needed:
+                raise
+            told = clients.ask(question)
+            return Each([told.sums], told.up, told.down)
+
+    def ask_sums(self, problem: Problem, x: Array, purpose: str) -> InformationSums:
+        """Return the sums over all sites at a point, and count the exchange."""
+        told = clients_of(problem).ask(Informations(np.asarray(x, dtype=np.float64), robust=False))
+        self._count(purpose, told.up, told.down)
+        sums: InformationSums = told.sums
+        return sums
+
+    def _count(self, purpose: str, up: int, down: int) -> None:
+        self.up, self.down = self.up + up, self.down + down
+        self.exchanges[purpose] = self.exchanges.get(purpose, 0) + 1
+
+    def _ask_null(self, problem: Problem, fit: FitResult) -> FitResult:
+        """Fit the intercept alone, by the same exchanges, and keep its deviance."""
+        losses = problem.losses.restrict(self.outcome.null_places(self.design.columns))
+        null = Problem(losses, Zero(), weights=problem.weights, check=False)
+        own = self.settings.options
+        options = RunOptions(rounds=own.rounds, tol=own.tol or 1e-8, progress=False)
+        found = run(null, choose_method(null, options, "exact"), options)
+        self.up, self.down = self.up + found.total_up, self.down + found.total_down
+        self.exchanges["null deviance"] = found.rounds
+        # The objective is the weighted mean of half the unit deviances.
+        assert fit.information is not None
+        weight = sum(site.weight for site in fit.information)
+        return dataclasses.replace(fit, null_deviance=2.0 * weight * found.objective)
+
+    def _ask_zero(self, problem: Problem, fit: FitResult) -> FitResult:
+        """Keep the deviance at zero, or at the offsets, which is that of the null model without an intercept."""
+        if not self.outcome.has_zero_model:
+            return fit
+        sums = self.ask_sums(problem, np.zeros(problem.losses.shape), "null deviance")
+        fit = dataclasses.replace(fit, null_deviance=float(sums.numbers[3]))
+        if isinstance(self.outcome, Hazards):
+            statistic = float(sums.score @ np.linalg.pinv(full(sums.hessian), hermitian=True) @ sums.score)
+            fit = dataclasses.replace(fit, score_statistic=statistic)
+        return fit
+
+    # Separation.
+
+    def _names_of_x(self) -> list[str]:
+        columns, design = self.design.columns, self.design
+        effects = self.outcome.effect_names(list(map(str, design.sites)), columns.effects)
+        return self.outcome.names_of_x(list(design.names.features), intercept=columns.intercept, effects=effects)
+
+    def _look_at_classes(self, problem: Problem, fit: FitResult) -> FitResult:
+        """Refuse a fit of several classes, with coefficients of each, that has no maximum."""
+        assert fit.run is not None
+        x = fit.run.x
+        if fit.refusal is not None or x.size > MOST_COEFFICIENTS:
+            return fit
+        try:
+            sums = self.ask_sums(problem, x, "separation")
+        except RefusalError:  # a site that tells no second moments takes part in the fit nevertheless
+            return fit
+        # Coefficients of classes are known up to a constant, so that all classes of a column grow: it alone is named.
+        names = self._names_of_x()
+        self._check_separation(problem, x, sums, names * (x.size // len(names)))
+        return fit
+
+    def _check_separation(self, problem: Problem, x: Array, sums: InformationSums, names: list[str]) -> None:
+        """Raise SeparationError if the likelihood of an unpenalised fit has no maximum; ``names`` are of entries of x.
+
+        It costs nothing where a further Newton step promises nothing; otherwise one exchange, which is counted.
+        """
+        shape, x = x.shape, x.astype(np.float64).ravel()
+        weight, _, deviance, _ = sums.numbers[1:].tolist()
+        hessian = full(sums.hessian)
+        found = newton_step(sums.score, hessian)
+        if not found.is_suspect(0.5 * deviance, weight, self.settings.options.tol or 1e-8):
+            # All rows are fitted, and none of them has information left: their means are at the end of the scale.
+            if deviance < NOTHING * weight and np.abs(hessian).max() < NOTHING * weight:
+                _refuse(names, list(range(len(names))))
+            return
+        try:
+            far = self.ask_sums(problem, (x + FAR * found.step).reshape(shape), "separation")
+        except RefusalError:  # a site does not answer where all but a few rows are certain, as they are there
+            _refuse(names, found.growing(x))
+            return
+        if found.separates(deviance, float(far.numbers[3])):
+            _refuse(names, found.growing(x))
+
+
+def _refuse(names: list[str], columns: list[int]) -> None:
+    if columns:
+        raise SeparationError(list(dict.fromkeys(names[j] for j in columns)))

@@ -1,0 +1,794 @@
+"""The result of a fit: coefficients, their covariance, tests, predictions, evaluations, and what a report shows."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.utils import check_array
+
+from fpdfp import _checks
+from fpdfp._sections import Section
+from fpdfp._typing import Array
+from fpdfp.datasets import FeatureGraph
+from fpdfp.engines import Result
+from fpdfp.engines.iterates import Iterates
+from fpdfp.engines.options import RunOptions
+from fpdfp.errors import ArgumentError
+from fpdfp.federation.questions import MOST_POINTS
+from fpdfp.federation.table import SiteTable
+from fpdfp.federation.times import DIGITS, read_strata, read_times
+from fpdfp.formula.tree import Survival
+from fpdfp.inference import (
+    Heterogeneity,
+    HeterogeneityTable,
+    HypothesisTest,
+    Information,
+    Summary,
+    Table,
+    coefficient_table,
+    debias,
+    likelihood_ratio_test,
+    site_tables,
+    variance_inflation,
+    wald_test,
+)
+from fpdfp.inference.covariances import Kind
+from fpdfp.inference.hypotheses import judge
+from fpdfp.inference.intervals import quantile_of
+from fpdfp.models.by_feature import Limits, Names
+from fpdfp.models.evaluation import CohortSites, Sites, evaluate_sites, sites_of
+from fpdfp.models.formulas import Plan
+from fpdfp.models.outcomes import Compared, Hazards, Ordered, Outcome, Scaled
+from fpdfp.models.penalty import Columns, ModelPenalty
+from fpdfp.models.random_effects import Variances
+from fpdfp.models.rows import as_rows, column, read_response
+from fpdfp.runs.recorder import linear_model, write_result
+from fpdfp.scores.evaluation import Evaluation, summarise
+from fpdfp.scores.learning import LearningCurve
+from fpdfp.selection.curves import Curves
+from fpdfp.selection.paths import Path
+from fpdfp.survival import Baseline, Concordance, SurvivalCurves
+
+#: Why there are no standard errors of coefficients with limits.
+BOUNDED = (
+    "Coefficients have bounds: at a bound an estimate is not normal, so standard errors and intervals from the plain "
+    "formula would be wrong, and they are not shown."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class EventTimes:
+    """What is known of times of events beside the coefficients.
+
+    Attributes
+    ----------
+    baselines
+        By site and by stratum, the baseline hazard; None if a site refuses, and ``refused`` says why.
+    concordance
+        The concordance of risks and times within sites and strata; None if a site refuses.
+    """
+
+    baselines: dict[str, dict[str, Baseline]] | None
+    concordance: Concordance | None
+    refused: str | None
+
+    @property
+    def events(self) -> dict[str, int] | None:
+        """The number of events of each site; None where there are no baselines."""
+        if self.baselines is None:
+            return None
+        return {name: int(sum(one.events.sum() for one in strata.values())) for name, strata in self.baselines.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What a cross-validation has found: see :class:`fpdfp.FederatedLogisticRegressionCV`."""
+
+    alpha: float
+    alpha_min: float
+    alpha_1se: float
+    alphas: Array
+    scores: Array
+    mean_score: Array
+    score_error: Array
+    score_bound: float
+    curves: Curves
+    path: Path
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FitResult:
+    """A fitted model, which nothing changes.
+
+    Models keep it as ``fitted_``; their attributes with an underscore at the end are its fields.
+
+    Attributes
+    ----------
+    title, outcome, names
+        The name of the model, the kind of its outcome, and the names of its features.
+    coef, intercept, effects, thresholds
+        The coefficients of features as they were given, the intercept, the intercepts of sites or periods, and the
+        thresholds of ordered classes.
+    sites, rows, left_out, excluded
+        The sites, their rows that were used and left out, and the sites that have refused.
+    formula, plan
+        The formula and its coding; None for a matrix.
+    penalty, refusal, graph
+        The penalty with its weight; why there are no standard errors; the graph of features.
+    status, n_iter, n_steps, bits_up, bits_down, exchanges
+        How the fit ended, its rounds, how many problems were solved, all bits, and exchanges after the run by purpose.
+    run, iterates, options, columns, scaled, ridge
+        The last run, iterates of all, the options, the columns of x with their scaling, and the ridge that sites were
+        told; None for a model that was read from a file.
+    deviance, null_deviance, information
+        The deviance, that of the null model, and the sums of each site at the coefficients
+        (:class:`fpdfp.inference.Information`); None where they were not asked for.
+    variances
+        Those of random intercepts of sites.
+    """
+
+    title: str
+    outcome: Outcome
+    names: Names
+    named: bool
+    sites: Array
+    rows: dict[str, int]
+    left_out: dict[str, int]
+    formula: str | None
+    plan: Plan | None
+    coef: Array
+    intercept: Any
+    effects: Array
+    thresholds: Array | None
+    has_intercept: bool
+    penalty: ModelPenalty
+    refusal: str | None
+    status: str
+    deviance: float
+    graph: FeatureGraph | None = None
+    run: Result | None = None
+    iterates: Iterates | None = None
+    options: RunOptions | None = None
+    columns: Columns | None = None
+    scaled: Scaled | None = None
+    limits: Limits | None = None
+    ridge: Array | None = None
+    standardized: bool = False
+    n_iter: int = 0
+    n_steps: int = 1
+    bits_up: int = 0
+    bits_down: int = 0
+    exchanges: dict[str, int] = dataclasses.field(default_factory=dict)
+    information: list[Information] | None = None
+    saturated: float = 0.0
+    null_parameters: int = 0
+    null_deviance: float | None = None
+    score_statistic: float | None = None
+    variances: Variances | None = None
+    theta: float | None = None
+    theta_standard_error: float | None = None
+    times: EventTimes | None = None
+    choice: Choice | None = None
+    run_folder: FilePath | None = None
+    excluded: Mapping[str, str] = dataclasses.field(default_factory=lambda: types.MappingProxyType({}))
+
+    # What models show as attributes.
+
+    def attribute(self, name: str) -> Any:
+        """Return what a model shows under a name with an underscore at the end."""
+        name = name.removesuffix("_")
+        if name in SHOWN:
+            return getattr(self, name)
+        value = None
+        if name in PRESENT:
+            value = getattr(self, name)
+        elif name in ALIASES:
+            value = ALIASES[name](self)
+        elif self.times is not None and name in ("baselines", "concordance", "events"):
+            return getattr(self.times, name)
+        elif self.choice is not None and hasattr(self.choice, name):
+            value = getattr(self.choice, name)
+        elif name == "score_statistic" and isinstance(self.outcome, Hazards):
+            return self.score_statistic
+        if value is None:
+            raise AttributeError(f"{self.title!r} object has no attribute '{name}_'")
+        return value
+
+    @property
+    def site_names(self) -> list[str]:
+        """The names of the sites."""
+        return list(map(str, self.sites))
+
+    @property
+    def coefficients(self) -> dict[str, Any]:
+        """The coefficients by name, the intercept first; for several classes by class."""
+        return self.outcome.coefficients(self)
+
+    @property
+    def fixed_effects(self) -> Array:
+        """The intercepts of sites that have standard errors: none if they are random."""
+        return self.effects if self.variances is None else self.effects[..., :0]
+
+    def rows_by_name(self) -> list[dict[str, float]]:
+        """Return each row of coefficients by name, the intercept first."""
+        first = ["Intercept"] if self.has_intercept else []
+        names = [*first, *map(str, self.names.features)]
+        coefficients, constants = np.atleast_2d(self.coef), np.atleast_1d(self.intercept)
+        return [
+            dict(zip(names, map(float, [*([constant] if first else []), *row]), strict=True))
+            for constant, row in zip(constants, coefficients, strict=True)
+        ]
+
+    # Standard errors, tests and differences between sites.
+
+    @property
+    def penalised(self) -> bool:
+        """Whether anything was penalised."""
+        return self.penalty.penalises
+
+    def flat(self) -> tuple[list[str], Array]:
+        """Return the names of all coefficients and their values, in the order of the sums of sites."""
+        effects = self.outcome.effect_names(self.site_names, self.fixed_effects.shape[-1])
+        names = self.outcome.names_of_x(self.names.features, intercept=self.has_intercept, effects=effects)
+        return names, self.outcome.values(self)
+
+    def _needed(self) -> list[Information]:
+        if self.information is None:
+            raise ArgumentError(
+                "inference",
+                "must be True when the model is fitted, so that sites are asked for the sums that standard errors need",
+            )
+        return self.information
+
+    def _ordered(self) -> tuple[list[str], Array, list[Information]]:
+        """Return names, coefficients and sums in the order of tables: the intercept first."""
+        sites, (names, values) = self._needed(), self.flat()
+        order = self.outcome.order(names)
+        return [names[j] for j in order], values[order], [site.take(order) for site in sites]
+
+    def table(self, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Table:
+        """Return the coefficients with standard errors, tests and confidence intervals.
+
+        Parameters
+        ----------
+        errors
+            ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
+            :func:`fpdfp.inference.covariance`. For quantiles, which are no model of a distribution, ``"model"`` means
+            ``"robust"``. For Cox models ``"robust"`` means ``"HC0"``, as R's ``coxph(robust=TRUE)``; with clusters
+            the scores of rows that belong together are added up first.
+        level
+            Of the intervals.
+        exponentiate
+            Whether to show odds, rate or hazard ratios.
+        """
+        if self.limits is not None or self.refusal == BOUNDED:
+            raise ArgumentError("bounds:", BOUNDED)
+        family = self.outcome.likelihood
+        kind = errors
+        if errors == "model" and not family.is_likelihood:
+            kind = "robust"
+        if kind == "robust" and isinstance(self.outcome, Hazards):
+            kind = "HC0"
+        found = coefficient_table(
+            *self._ordered(), has_dispersion=family.has_dispersion, errors=kind, level=level,
+            exponentiate=exponentiate, penalty=self.penalty.describe(),
+        )  # fmt: skip
+        if errors == "model" and isinstance(self.outcome, Ordered):
+            found = dataclasses.replace(found, errors="of the model (observed information)")
+        return found
+
+    def summary(self, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Summary:
+        """Return coefficients by name, with standard errors, tests and intervals; ``print`` shows it.
+
+        With a penalty there are no standard errors, and a sentence says why. The arguments are those of :meth:`table`.
+        The deviance of a Cox model is minus twice the partial log-likelihood, which has no degrees of freedom of
+        residuals.
+        """
+        family, sites = self.outcome.likelihood, self.information
+        more: dict[str, Any] = {}
+        if sites is not None and family is not None:
+            p, rows = len(self.flat()[0]), sum(site.rows for site in sites)  # those of weight 0 do not count
+            weight = sum(site.weight for site in sites)
+            random, survives = self.variances is not None, isinstance(self.outcome, Hazards)
+            likelihood = None if random else family.log_likelihood(self.deviance, self.saturated, weight, rows)
+            more = {
+                "family": f"{family.name}, link {family.link}",
+                "has_dispersion": family.has_dispersion,
+                "dispersion": sum(sites[1:], sites[0]).dispersion() if family.has_dispersion else None,
+                "log_likelihood": likelihood,
+                "null_deviance": self.null_deviance,
+                "df_residual": None if self.penalised or survives else rows - p,
+                "df_null": None if survives else rows - self.null_parameters,
+                "exchanges": self.exchanges,
+                "further_parameters": int(self.theta is not None and np.isfinite(self.theta)),
+            }
+            if self.refusal is not None:
+                more["refused"] = self.refusal
+            else:
+                more["table"] = self.table(errors=errors, level=level, exponentiate=exponentiate)
+        elif self.refusal is not None:
+            more["refused"] = self.refusal
+        return Summary(
+            title=self.title,
+            formula=self.formula,
+            coefficients=self.coefficients,
+            sites=list(self.rows),
+            rows=list(self.rows.values()),
+            left_out=list(self.left_out.values()),
+            deviance=self.deviance,
+            penalty=self.penalty.describe(),
+            status=self.status,
+            rounds=self.n_iter,
+            bits_up=self.bits_up,
+            bits_down=self.bits_down,
+            more=self._more() | {f"without {name}": why for name, why in self.excluded.items()},
+            **more,
+        )
+
+    def _more(self) -> dict[str, Any]:
+        """Return further lines of the summary."""
+        if self.outcome.family is not None and self.outcome.family.name == "quantile":
+            return {"smoothing width": self.outcome.family.parameters[1]}
+        if self.theta is not None:
+            return {"theta": self.theta, "its standard error": self.theta_standard_error}
+        if self.times is None:
+            return {}
+        lines: dict[str, Any] = {}
+        if self.times.events is not None:
+            lines["events"] = f"{sum(self.times.events.values()):,}"
+        if self.times.concordance is not None:
+            lines[""] = str(self.times.concordance)
+        if self.null_deviance is not None and not self.penalised:
+            count = len(self.coef)
+            lines["likelihood ratio"] = judge("", self.null_deviance - self.deviance, count, None)
+            lines["score"] = judge("", float(self.score_statistic or 0.0), count, None)
+        return {name: str(value).removeprefix(": ") for name, value in lines.items()}
+
+    def wald_test(self, hypothesis: Any, values: Any = 0.0, *, errors: Kind = "model") -> HypothesisTest:
+        """Test that some coefficients, by name, or linear combinations of all are 0 (:func:`inference.wald_test`)."""
+        return wald_test(self.table(errors=errors), hypothesis, values)
+
+    def compare(self, larger: FitResult) -> HypothesisTest:
+        """Test this model against a larger one of the same rows, of which it is a special case."""
+        return likelihood_ratio_test(self.summary(), larger.summary())
+
+    def variance_inflation(self) -> dict[str, tuple[float, int, float]]:
+        """Return the variance inflation factor of each term, its columns, and the factor's root by columns."""
+        if isinstance(self.outcome, Compared):
+            raise ArgumentError("model", "must have one linear predictor for variance inflation; this one has several")
+        sites, (names, _) = self._needed(), self.flat()
+        hessian = sum(sites[1:], sites[0]).hessian
+        if isinstance(self.outcome, Ordered):  # as of models with an intercept
+            count = len(self.coef) + len(self.effects)
+            cross, inner = hessian[:count, count:], hessian[count:, count:]
+            hessian, names = hessian[:count, :count] - cross @ np.linalg.solve(inner, cross.T), names[:count]
+        return variance_inflation(hessian, names, self._terms())
+
+    def _terms(self) -> dict[str, Any] | None:
+        """Return the names of the columns of each term of the formula; None for a matrix."""
+        if self.plan is None:
+            return None
+        terms: dict[str, Any] = {}
+        for name, term in zip(self.plan.design.names, self.plan.design.term_of_each, strict=True):
+            terms.setdefault(term, []).append(name)
+        return terms
+
+    def site_tables(self, *, level: float = 0.95, exponentiate: bool = False) -> dict[str, Table | None]:
+        """Return the coefficients that each site by itself would have, by one Newton step from the common ones.
+
+        ``level`` and ``exponentiate`` are those of :meth:`table`.
+        """
+        names, values, sites = self._ordered()
+        family = self.outcome.likelihood
+        errors: Literal["model", "HC0"] = "model" if family.is_likelihood else "HC0"
+        found = site_tables(
+            names, values, sites, has_dispersion=family.has_dispersion, errors=errors, level=level,
+            exponentiate=exponentiate,
+        )  # fmt: skip
+        return dict(zip(self.rows, found, strict=True))
+
+    def heterogeneity(self, name: str, *, level: float = 0.95, exponentiate: bool = False) -> Heterogeneity:
+        """Return how much a coefficient differs between sites: Cochran's Q, I², pooled estimates, a forest plot.
+
+        ``level`` and ``exponentiate`` are those of :meth:`table`.
+        """
+        return Heterogeneity.of_tables(name, self.site_tables(level=level, exponentiate=exponentiate))
+
+    def heterogeneity_table(self, *, level: float = 0.95, exponentiate: bool = False) -> HeterogeneityTable:
+        """Return how much every coefficient differs between sites: a table of Cochran's Q, I² and τ².
+
+        ``level`` and ``exponentiate`` are those of :meth:`table`.
+        """
+        return HeterogeneityTable.of_tables(self.site_tables(level=level, exponentiate=exponentiate))
+
+    def debiased_table(
+        self,
+        *,
+        unpenalised: Sequence[str] = (),
+        node_alpha: float | None = None,
+        errors: Literal["model", "HC0"] = "model",
+        level: float = 0.95,
+        exponentiate: bool = False,
+    ) -> Table:
+        """Return corrected coefficients of a fit with a penalty, with intervals: the debiased lasso.
+
+        The model must have been made with ``inference=True``. The assumptions, and the arguments, are those of
+        :func:`fpdfp.inference.debias`.
+
+        Parameters
+        ----------
+        unpenalised
+            Names of coefficients that have no penalty, beside intercepts.
+        node_alpha, errors, level, exponentiate
+            As there.
+        """
+        names, values, sites = self._ordered()
+        constants = [name for name in names if self.outcome.is_intercept(name, self)]
+        return debias(
+            names, values, sites, has_dispersion=self.outcome.likelihood.has_dispersion,
+            unpenalised=[*constants, *unpenalised], node_alpha=node_alpha, errors=errors, level=level,
+            exponentiate=exponentiate,
+        )  # fmt: skip
+
+    # Predictions.
+
+    def matrix(self, X: Any) -> Any:
+        """Return rows of a matrix, checked; those of a table for a formula as they are."""
+        if self.plan is not None:
+            return X
+        rows = check_array(as_rows(X), accept_sparse="csr", dtype=np.float64)
+        if rows.shape[1] != len(self.names.features):
+            raise ArgumentError("X", f"must have {len(self.names.features)} columns, got {rows.shape[1]}")
+        return rows
+
+    def code(self, X: Any) -> Any:
+        """Return the features of rows: of a matrix, or of a table coded as that which was fitted."""
+        if self.plan is None:
+            return self.matrix(X)
+        design, table = self.plan.design, X if isinstance(X, SiteTable) else SiteTable.read(X)
+        lacking = ~design.complete(table, response=False)
+        if lacking.any():
+            used = [name for name in table.columns if name in design.columns and table.columns[name].missing.any()]
+            raise ArgumentError(
+                "X",
+                f"must have a value for every column of the formula, but {int(lacking.sum())} of {len(table)} rows "
+                f'lack one of {", ".join(map(repr, used))}; leave them out, or fit with missing="mean" or "indicator"',
+            )
+        return table.matrix_of(design, self.plan.means)
+
+    def scores(self, X: Any) -> Array:
+        """Return Xw + b, a column for each row of ``coef``."""
+        found: Array = self.code(X) @ np.atleast_2d(self.coef).T + self.intercept
+        return found
+
+    def shift(self, scores: Array, X: Any, offset: Any) -> Array:
+        """Return scores with the offset of the formula, if it has one, and a further one."""
+        if self.plan is not None and self.plan.design.offset is not None:
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            scores = scores + table.number("the offset", self.plan.design.offset)
+        return scores if offset is None else scores + column("offset", offset, len(scores))
+
+    def decision_function(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the linear predictors of rows; see :meth:`predict`."""
+        return self.outcome.decide(self, X, offset, site)
+
+    def predict(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the expected outcome, the most probable class, or the logarithm of the hazard ratio of each row.
+
+        Parameters
+        ----------
+        X
+            Rows, or a table with the columns of the formula.
+        offset
+            What is added to the linear predictor; with a formula that has an offset, in addition to that.
+        site
+            With site effects: the site of the rows, or of each. Random effects of other sites, or of none, are 0.
+        """
+        return self.outcome.respond(self, X, offset, site)
+
+    def predict_log_proba(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the logarithms of the classes' probabilities; see :meth:`predict`."""
+        return self.outcome.chances(self, X, offset, site)
+
+    def predict_proba(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
+        """Return the classes' probabilities, in the order of the classes; see :meth:`predict`."""
+        if isinstance(self.outcome, Ordered):
+            return self.outcome.probabilities(self, X, offset, site)
+        return np.exp(self.outcome.chances(self, X, offset, site))
+
+    def predict_hazards(self, X: Any, *, offset: Any = None) -> Array:
+        """Return the probability of an event in each period, if there was none before; a row for each row."""
+        if not getattr(self.outcome, "periods", ()):
+            raise ArgumentError("periods", "must be given when the model is fitted, for hazards")
+        found: Array = self.outcome.likelihood.mean(self.decision_function(X, offset=offset)[:, None] + self.effects)
+        return found
+
+    def predict_survival(
+        self, X: Any, times: Any = None, *, site: Any = None, stratum: str | None = None, level: float = 0.95
+    ) -> SurvivalCurves:
+        """Return the probability of no event up to given times, for each row.
+
+        Parameters
+        ----------
+        X
+            Rows, or a table with the columns of the formula.
+        times
+            Times; by default those at which the site tells its hazard.
+        site, stratum
+            Whose baseline hazard to use: one of ``baselines_``. Needed where there are several.
+        level
+            Of the confidence intervals, which there are for a fit without a penalty.
+        """
+        hazard = self._baseline_of(site, stratum)
+        hazard = hazard if times is None else hazard.at(times)
+        rows = self.code(X)
+        dense = rows.toarray() if hasattr(rows, "toarray") else rows
+        known = self.information is not None and not self.penalised
+        covariance = self.table().covariance if known else None
+        return hazard.curves(dense, self.coef, covariance, offset=self.predict(X) - dense @ self.coef, level=level)
+
+    def _baseline_of(self, site: Any, stratum: str | None) -> Baseline:
+        """Return the baseline hazard of a site and a stratum."""
+        if self.times is None or self.times.baselines is None:
+            why = "the model is not one of times" if self.times is None else self.times.refused
+            raise ArgumentError("baseline", f"is not known: {why}")
+        baselines = self.times.baselines
+        if site is None and len(baselines) > 1:
+            raise ArgumentError("site", f"must say whose baseline hazard to use: one of {', '.join(baselines)}")
+        strata = baselines.get(str(site) if site is not None else next(iter(baselines)))
+        if strata is None:
+            raise ArgumentError("site", f"must be one of {', '.join(baselines)}, got {site!r}")
+        if stratum is None and len(strata) == 1:
+            return next(iter(strata.values()))
+        if stratum is None or str(stratum) not in strata:
+            raise ArgumentError("stratum", f"must be one of {', '.join(map(repr, strata))}, got {stratum!r}")
+        return strata[str(stratum)]
+
+    def concordance_of(self, X: Any, y: Any = None, *, strata: Any = None, sample_weight: Any = None) -> Concordance:
+        """Return the concordance of risks with the times of rows, compared within strata alone.
+
+        With a formula, X is a table with times and strata, and y is None.
+        """
+        risk = self.predict(X)
+        if y is None:
+            design = None if self.plan is None else self.plan.design
+            if design is None or not isinstance(design.response, Survival):
+                raise ArgumentError("y", "must be the times of rows")
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            times, strata = read_times(design.response, table), read_strata(design.strata, table)
+        else:
+            times = read_response(y, len(risk))
+        return Concordance.of(times, np.round(risk, DIGITS), strata=strata, weights=sample_weight)
+
+    # How good the predictions are.
+
+    def evaluate(
+        self, X: Any, y: Any = None, groups: Any = None, *, sample_weight: Any = None, offset: Any = None,
+        strata: Any = None, level: float = 0.95,
+    ) -> Evaluation:  # fmt: skip
+        """Return how good the model's predictions are, over all sites and at each; no prediction leaves a site.
+
+        Sites may have had no part in the fit. They send sums and counts: see :doc:`validation </validation>`.
+
+        Parameters
+        ----------
+        X
+            For a model of a formula a federation, or a table with all columns of the formula, the response included;
+            rows in which one is missing are left out, or filled in, as in the fit. Otherwise rows as in ``fit``.
+        y
+            The outcomes, as in ``fit``; None for a formula.
+        groups
+            The site of each row, or the name of the column that says so; None for a federation.
+        sample_weight, offset, strata
+            Of rows, without a formula: a formula has its own weights, offset and strata. Weights of classes do not
+            count.
+        level
+            Of confidence limits.
+
+        Returns
+        -------
+        fpdfp.scores.Evaluation
+            Measures with confidence limits, ROC curves, calibration and residuals.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import fpdfp
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.standard_normal((600, 2))
+        >>> y, hospital = (X[:, 0] + rng.logistic(size=600) > 0).astype(int), np.arange(600) % 3
+        >>> model = fpdfp.FederatedLogisticRegression("none").fit(X[:300], y[:300], groups=hospital[:300])
+        >>> found = model.evaluate(X[300:], y[300:], groups=hospital[300:])
+        >>> {name: round(found.overall[name].value, 3) for name in ("auc", "accuracy", "calibration slope")}
+        {'auc': 0.695, 'accuracy': 0.68, 'calibration slope': 0.993}
+        """
+        quantile_of(level)  # before sites are asked
+        sites = sites_of(self, X, y, groups, sample_weight, offset, strata)
+        return evaluate_sites(sites, self._predicted_outcomes(), level)
+
+    def _predicted_outcomes(self) -> Any:
+        return self.outcome.predictor(self, self.effects)[0].outcomes
+
+    def learning_curve(
+        self, X: Any, y: Any = None, groups: Any = None, *, sample_weight: Any = None, offset: Any = None,
+        strata: Any = None, level: float = 0.95, points: int = 15,
+    ) -> LearningCurve:  # fmt: skip
+        """Return how good the model was after rounds of its fit, over all sites and at each.
+
+        Some of the iterates of every fit are kept in memory (:class:`fpdfp.engines.iterates.Iterates`). Sites are asked
+        as by :meth:`evaluate`, about all of them in one exchange; a site with a policy counts each as a question of
+        its own. A model that was read from a file has no iterates.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight, offset, strata, level
+            As of :meth:`evaluate`.
+        points
+            How many iterates at most, from 2 to 100: the first, the last, and others between them, more of early ones.
+
+        Returns
+        -------
+        fpdfp.scores.LearningCurve
+            Scores against rounds and bits.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import fpdfp
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.standard_normal((600, 3))
+        >>> y, hospital = (X[:, 0] + rng.logistic(size=600) > 0).astype(int), np.arange(600) % 3
+        >>> model = fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01)).fit(X[:300], y[:300], groups=hospital[:300])
+        >>> found = model.learning_curve(X[300:], y[300:], groups=hospital[300:])
+        >>> print([round(one.value, 2) for one in found.overall["auc"]][:2], found.rounds[0])
+        [0.5, 0.76] 0
+        """
+        quantile_of(level)
+        _checks.integer("points", points, at_least=2, at_most=MOST_POINTS)
+        if self.iterates is None:
+            raise ArgumentError("model:", "has no iterates, since it was read from a file; fit it to have them")
+        kept = self.iterates.kept
+        places = np.unique(np.linspace(0, len(kept) - 1, points).round().astype(np.int64))
+        chosen = [kept[place] for place in places]
+        # A fit that has converged stays where it is, and is asked about once.
+        distinct = {one.x.tobytes(): self._at_point(one.x) for one in chosen}
+        models = list(distinct.values())
+        family, data = self._predicted_outcomes(), (X, y, groups, sample_weight, offset, strata)
+        asked: list[Sites] = [sites_of(models[0], *data)]
+        if isinstance(asked[0], CohortSites):
+            answers = asked[0].score_also([one.outcome.predictor(one, one.effects)[0].x for one in models[1:]])
+        else:
+            # Effects of sites are in the rows, so that each model has rows of its own.
+            asked += [sites_of(one, *data) for one in models[1:]]
+            answers = [one.score() for one in asked]
+        found = [summarise(asked[0].names, one, family, level=level) for one in answers]
+        by_point = dict(zip(distinct, found, strict=True))
+        # The choice of a penalty weight comes before the fit.
+        before = None if self.choice is None else self.choice.path
+        rounds, up, down = (0, 0, 0) if before is None else (before.rounds, before.bits_up, before.bits_down)
+        return LearningCurve.of(
+            [by_point[one.x.tobytes()] for one in chosen],
+            rounds=rounds + np.array([one.round for one in chosen]),
+            bits_up=up + np.array([one.bits_up for one in chosen]),
+            bits_down=down + np.array([one.bits_down for one in chosen]),
+            exchanges=1,
+            asked_up=sum(one.up for one in asked),
+            asked_down=sum(one.down for one in asked),
+        )
+
+    def _at_point(self, x: Array) -> FitResult:
+        """Return the model with the coefficients that x, of a run of the fit, stands for."""
+        assert self.columns is not None
+        assert self.scaled is not None
+        found = self.outcome.take(x, self.columns, self.scaled, self._within)
+        return dataclasses.replace(self, **found._asdict())
+
+    def _within(self, coefficients: Array) -> Array:
+        if self.limits is None:
+            return coefficients
+        return np.clip(coefficients, self.limits.lower, self.limits.upper)
+
+    # Reports.
+
+    def write_run(
+        self, folder: str | os.PathLike[str] | None = None, *, name: str | None = None, errors: Kind = "model",
+        level: float = 0.95, exponentiate: bool = False,
+    ) -> FilePath:  # fmt: skip
+        """Write the folder of a run with all that is known of the fit; :func:`fpdfp.report.write` makes a page of it.
+
+        The page has the table of :meth:`summary`, how much coefficients differ between sites with forest plots, and
+        after a cross-validation its curve and the path. What :meth:`evaluate` and :meth:`learning_curve` return is
+        added with ``save(folder)``. Fits of a federation do this themselves, with these arguments at their defaults.
+
+        Parameters
+        ----------
+        folder
+            The folder. If it holds a run already, as that of a federation, sections are added to it. By default the
+            one that the federation has written.
+        name
+            The name of the run in the page, by default that of the folder.
+        errors, level, exponentiate
+            As of :meth:`table`.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> import fpdfp, fpdfp.report
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.standard_normal((300, 2))
+        >>> y = X @ [1.0, -0.5] + rng.standard_normal(300)
+        >>> model = fpdfp.FederatedLinearRegression("none").fit(X, y, groups=np.arange(300) % 3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = model.write_run(f"{folder}/fit", level=0.9)
+        ...     print(sorted(file.name for file in run.glob("*.json")))
+        ...     page = fpdfp.report.write(run, f"{folder}/report.html")
+        ['heterogeneity.json', 'model.json', 'run.json', 'summary.json']
+        """
+        if folder is None:
+            folder = self.run_folder
+            if folder is None:
+                raise ArgumentError("folder", "must be a folder: the model was not fitted by a federation")
+        path = FilePath(folder)
+        sections = list(self._sections(errors, level, exponentiate))  # before anything is written
+        if not (path / "run.json").exists():
+            if self.run is None:
+                raise ArgumentError("folder", "must be that of a run for a model that was read from a file")
+            self._write_result(path, name)
+        for section in sections:
+            section.save(path)
+        return path
+
+    def _sections(self, errors: Kind, level: float, exponentiate: bool) -> Iterator[Section]:
+        """Yield what is known of the fit."""
+        yield self.summary(errors=errors, level=level, exponentiate=exponentiate)
+        if self.information is not None and self.refusal is None and len(self.rows) > 1:
+            with contextlib.suppress(ArgumentError):  # sites may have no coefficient in common
+                yield self.heterogeneity_table(level=level, exponentiate=exponentiate)
+        if self.choice is not None:
+            yield self.choice.path
+            yield self.choice.curves
+
+    def _write_result(self, folder: FilePath, name: str | None) -> None:
+        rows = np.atleast_2d(self.coef).astype(np.float64)
+        names, intercept = [*map(str, self.names.features)], None
+        if self.outcome.has_constant:
+            rows = np.concatenate([rows, np.atleast_1d(self.intercept).reshape(-1, 1)], axis=1)
+            intercept, names = len(names), [*names, "Intercept"]
+        classes = self.outcome.others if isinstance(self.outcome, Compared) else self.outcome.classes
+        model = linear_model(names, intercept=intercept, graph=self.graph, classes=classes, standardized=False)
+        assert self.options is not None
+        assert self.run is not None
+        config = {
+            "estimator": self.title, "formula": self.formula or "", "penalty": self.penalty.describe(),
+            "tol": self.options.tol or 0.0, "rounds": self.options.rounds, "standardize": self.standardized,
+        }  # fmt: skip
+        write_result(
+            folder, self.run, name=name, config=config, model=model, x=rows if len(rows) > 1 else rows[0],
+            clients=self.rows, seed=self.options.seed,
+        )  # fmt: skip
+
+
+#: The fields that models show in any case, and those that they show where there are any.
+SHOWN = (
+    "coef", "intercept", "coefficients", "sites", "rows", "left_out", "excluded", "n_iter", "n_steps", "bits_up",
+    "bits_down", "status", "formula", "information", "exchanges", "deviance", "null_deviance", "penalty", "run_folder",
+)  # fmt: skip
+PRESENT = ("thresholds", "plan", "graph", "iterates", "theta", "theta_standard_error")
+#: What models show by another name than it has here.
+ALIASES: dict[str, Any] = {
+    "result": lambda fit: fit.run,
+    "history": lambda fit: None if fit.run is None else fit.run.history,
+    "classes": lambda fit: fit.outcome.classes,
+    "reference": lambda fit: fit.outcome.labels[0] if isinstance(fit.outcome, Compared) else None,
+    "others": lambda fit: fit.outcome.others if isinstance(fit.outcome, Compared) else None,
+    "family": lambda fit: getattr(fit.outcome, "distribution", None),
+    "site_variance": lambda fit: None if fit.variances is None else fit.variances.variance,
+}
