@@ -58,10 +58,10 @@ def test_three_labs_together_predict_left_out_views_better_than_each_alone() -> 
     assert together.curves.shape == (4, 6)
     assert together.tv in together.curves[0]
     assert together.result.total_up > 0
-    for (_, geometry), clean, left, own in zip(calibrated, cleans, lefts, kept, strict=True):
+    for (_, geometry), clean, left, some in zip(calibrated, cleans, lefts, kept, strict=True):
         alone = min(
             residual(
-                geometry, clean, left, ct.reconstruct(*own, tv=tv, iterations=25, device="cpu", progress=False).volume
+                geometry, clean, left, ct.reconstruct(*some, tv=tv, iterations=25, device="cpu", progress=False).volume
             )
             for tv in (0.003, 0.01, 0.03)
         )

@@ -54,7 +54,7 @@ def rectify(projections: Array, geometry: ConeBeam) -> tuple[Array, ConeBeam]:
 
 
 def rectify_checked(data: Array, geometry: ConeBeam, order: int = 3) -> tuple[Array, ConeBeam]:
-    """Do what :func:`rectify` does with projections that were checked, or with weights of rays by splines of order 1."""
+    """Do what :func:`rectify` does with projections that were checked; weights of rays take splines of order 1."""
     data, scan = _upwards(data, geometry)
     if scan.is_straight or (np.abs(scan.u[:, 2]) > 0.5 * np.linalg.norm(scan.u, axis=1)).any():
         return data, scan

@@ -161,7 +161,9 @@ def join(sites: Sequence[Site]) -> tuple[Site, Array]:
         weights.append(np.pad(site.ray_weights, beyond))
         # The centre of the larger panel.
         panels.append(site.geometry.panels + 0.5 * (nu - a) * site.geometry.u + 0.5 * (nv - b) * site.geometry.v)
-    of = {name: np.concatenate([getattr(site.geometry, name) for site in sites]) for name in ("sources", "u", "v")}
+    of: dict[str, Any] = {
+        name: np.concatenate([getattr(site.geometry, name) for site in sites]) for name in ("sources", "u", "v")
+    }
     geometry = dataclasses.replace(sites[0].geometry, detector=(nu, nv), panels=np.concatenate(panels), **of)
     owners = np.repeat(np.arange(len(sites)), [site.geometry.n_views for site in sites])
     return Site(np.concatenate(data), geometry, np.concatenate(weights)), owners
