@@ -252,7 +252,7 @@ def test_groups_of_features_are_terms_by_default() -> None:
     model.set_params(penalty=fpdfp.Group(0.3, groups={"stage": "one", "age": "one"})).fit(
         frame, "dose ~ age + stage + smoker"
     )
-    with pytest.raises(ArgumentError, match="groups: 'stag' is no feature"):
+    with pytest.raises(ArgumentError, match="groups: 'stag' is neither a feature"):
         model.set_params(penalty=fpdfp.Group(groups={"stag": "one"})).fit(frame, "dose ~ age + stage + smoker")
 
 
@@ -276,7 +276,7 @@ def test_intercept_alone_and_refits() -> None:
         ({}, "died ~ agee", {}, "no site has the column 'agee'; did you mean 'age'"),
         ({}, "stage ~ age", {"regression": True}, "holds texts; regression needs numbers"),
         ({}, "dose ~ age", {}, "classification needs two or more"),
-        ({}, "died ~ log(age - 50)", {}, r"the term 'log\(age - 50\)' is no finite number in .* at east"),
+        ({}, "died ~ log(age - 50)", {}, r"the term 'log\(age - 50\)' is not finite in .* at east"),
         ({}, "died ~ age", {"missing": "median"}, "missing must be one of 'drop', 'mean', 'indicator'"),
         ({}, "died ~ age", {"groups": "clinic"}, "'clinic' is not in the table"),
         ({"pressure": np.nan}, "died ~ pressure", {}, "none of the .* rows of east"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -172,3 +173,23 @@ def test_numbers_are_found() -> None:
 @pytest.mark.parametrize("name", [name for name, one in _ablation_thresholds.POOLED.items() if not one.change])
 def test_thresholds_that_are_not_swept_are_there(name: str) -> None:
     assert _ablation_thresholds.POOLED[name].value(name) != "gone"
+
+
+def test_the_page_on_the_gpu_has_the_stored_figures() -> None:
+    folder = Path(__file__).parents[1] / "docs" / "results" / "gpu"
+    page = (folder / "index.md").read_text()
+    projector, calls, slabs = (
+        json.loads((folder / f"{name}.json").read_text()) for name in ("projector", "calls", "slabs")
+    )
+    shown = [f"| {name} | {ms:.1f} |" for name, ms in projector["gpu"]["milliseconds"].items()]
+    shown += [
+        f"| {one['name']} | {one['call']:.1f} | {one['rounds']:.1f} | {one['certificate']:.1f} |"
+        for one in calls["results"]
+    ]
+    cases = {"fdk": "FDK", "tv": "total variation"}
+    for one in [one for one in slabs["rows"] if "seconds" in one]:
+        start = f"| {cases[one['case']]} | {one['side']}³ | {one['workers']} | {one['seconds']:.3g} |"
+        shown.append(f"{start} {one['pool_GB']:.1f} | {one['error']} |")
+    assert len(shown) == 12
+    for row in shown:
+        assert row in page, row

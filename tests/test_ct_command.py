@@ -81,4 +81,4 @@ def test_other_mistakes_are_told(folder: Path) -> None:
     assert "tv must be a number of at least 0, or 'auto', got 'much'" in told.output
     told = CliRunner().invoke(app, [*how, str(folder / "none" / "x.npy")])
     assert told.exit_code == 2
-    assert "output: there is no folder" in told.output
+    assert "folder not found" in told.output

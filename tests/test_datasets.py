@@ -547,8 +547,8 @@ def test_parquet_files_need_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 BAD_ARGUMENTS: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (3, {}, TypeError, "source must be a registered name or a path, got int"),
     ("a9b", {}, ValueError, "source must be one of 'a9a', 'a9a.t', 'covtype' or a file, got 'a9b'"),
-    ("no/such/file.csv", {}, FileNotFoundError, "source: there is no file no/such/file.csv"),
-    (Path("a9b"), {}, FileNotFoundError, "source: there is no file a9b"),
+    ("no/such/file.csv", {}, FileNotFoundError, "source: no/such/file.csv: file not found"),
+    (Path("a9b"), {}, FileNotFoundError, "source: a9b: file not found"),
     ("a9a", {"target": "y"}, ValueError, "target='y' does not apply: a9a is read as a LIBSVM file"),
     ("a9a", {"site": "s"}, ValueError, "site='s' does not apply"),
     ("a9a", {"drop": ["s"]}, ValueError, "drop=\\('s',\\) does not apply"),

@@ -139,7 +139,7 @@ class TestMistakes:
         assert words in message
 
     def test_a_file_that_is_not_there_and_one_that_is_no_text(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingsError, match=r"there is no file .*fpdfp init"):
+        with pytest.raises(SettingsError, match=r"file not found.*fpdfp init"):
             read(tmp_path / "none.toml")
         (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
         with pytest.raises(SettingsError, match="not a text in UTF-8"):
@@ -163,7 +163,7 @@ class TestMistakes:
             ("method.kind=FedAvg", "experiment.toml: ", "penalty must be Zero() for FedAvg"),
             ("data.name=digits", "experiment.toml, line 10: ", "needs two different labels, but there are 10"),
             ("split.clients=1000", "--set split.clients=1000: ", "split.clients must leave a row for every client"),
-            ("penalty.kind=group", "experiment.toml: ", "penalty.size must say"),
+            ("penalty.kind=group", "experiment.toml: ", "penalty.size must be the number"),
         ],
     )
     def test_what_fits_no_problem_is_refused_before_anything_is_written(
@@ -439,7 +439,7 @@ class TestRuns:
         file = done.parent / "experiment.toml"
         refused = invoke("run", file, "--output", done, "--set", "run.seeds=[0, 1]")
         assert refused.exit_code == 2
-        assert "holds results already: --resume goes on there" in refused.output
+        assert "holds results already: --resume continues them" in refused.output
         other = invoke("run", file, "--output", done, "--resume", "--set", "run.rounds=9")
         assert other.exit_code == 2
         assert "run.rounds was 100 and is now 9" in " ".join(other.output.split())

@@ -323,7 +323,8 @@ def test_an_optimum_of_zero_is_recognised(penalty: str) -> None:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = estimator_of("regression", penalty).fit(X, np.full(len(X), 3.0), groups=site)
     # Where B is not the identity, Bx is 0 up to rounding only: a gap cannot be shown to be small beside nothing.
-    assert model.result_.status == ("stationary" if penalty in ("fused", "graph") else "converged")
+    ends = ("stationary", "rounding") if penalty in ("fused", "graph") else ("converged",)
+    assert model.result_.status in ends
     assert model.n_iter_ < 200
     assert model.result_.objective < 1e-15
     np.testing.assert_allclose(model.coef_, 0.0, atol=1e-6)
@@ -364,12 +365,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"penalty": "group"}, "groups must name the group of each feature for the penalty 'group'"),
     ({"penalty": fpdfp.Group(groups=[0, 1])}, "groups must have one label for each of the 4 features"),
     ({"penalty": fpdfp.Graph(graph=np.eye(3))}, r"graph must be a matrix of shape \(4, 4\)"),
-    ({"penalty": fpdfp.Graph(graph=[("a", "b")])}, "graph: there is no feature named 'a'; features have no names here"),
+    ({"penalty": fpdfp.Graph(graph=[("a", "b")])}, "graph: unknown feature 'a'; features have no names here"),
     ({"run": {"tol": 1e-3}}, "run must be fpdfp.RunOptions or None, got dict"),
     ({"run": fpdfp.RunOptions(x0=np.zeros(4))}, "run must have neither x0 nor metrics; give start"),
     ({"run": fpdfp.RunOptions(clients_per_round=9)}, "clients_per_round must be"),
-    ({"alpha": 0.1}, r"alpha is no parameter of FederatedLinearRegression: give penalty=fpdfp.L1\(weight=…\)"),
-    ({"tol": 0.1}, r"tol is no parameter of FederatedLinearRegression: give run=fpdfp.RunOptions\(tol=…\)"),
+    ({"alpha": 0.1}, r"alpha is not a parameter of FederatedLinearRegression: give penalty=fpdfp.L1\(weight=…\)"),
+    ({"tol": 0.1}, r"tol is not a parameter of FederatedLinearRegression: give run=fpdfp.RunOptions\(tol=…\)"),
 ]
 
 
@@ -411,7 +412,7 @@ def test_every_model_has_a_dozen_parameters_at_most_and_names_where_others_went(
         assert len(own) <= 12
         for moved in MOVED:
             assert moved not in own
-            with pytest.raises(TypeError, match=rf"^{moved} is no parameter of {name}: give .*fpdfp\."):
+            with pytest.raises(TypeError, match=rf"^{moved} is not a parameter of {name}: give .*fpdfp\."):
                 kind(**{moved: 1.0})
 
 

@@ -143,7 +143,7 @@ def test_trials_are_weights() -> None:
     [
         (lambda: families.make("poison"), "family must be one of"),
         (lambda: families.make("poisson", "logit"), "link must be one of"),
-        (lambda: families.make("poisson", power=1.5), "power is no parameter of the family poisson"),
+        (lambda: families.make("poisson", power=1.5), "power is not a parameter of the family poisson"),
         (lambda: families.make(3), "family must be a name or a Family, got"),
         (lambda: families.make(Poisson(), "sqrt"), "link must be None where family is a Family"),
         (lambda: Tweedie(power=2.0), "power must be between 1 and 2, got 2"),

@@ -197,7 +197,7 @@ def test_what_is_no_signing_request_is_refused(trial: Trial, request_: str) -> N
 def test_a_sites_key_does_not_serve_an_analyst(trial: Trial) -> None:
     site = trial.join("north")
     for about in (site.about._replace(role="analyst"), site.about._replace(name="east")):
-        with pytest.raises(RefusedError, match="this key is that of the site north, and does not serve for"):
+        with pytest.raises(RefusedError, match="this key belongs to the site north, and does not serve for"):
             Stream(about, site.credentials)
     with Stream(site.about, site.credentials) as line:
         line.send(Message("ask", {"id": 1, "to": [["east", 0]]}))
@@ -356,7 +356,7 @@ def test_releases_that_do_not_agree_say_which_side_to_upgrade(
 
 def test_newer_releases_speak_the_version_that_both_know() -> None:
     assert framing.agree({"protocol": [1, 4]}, "the hub", "north", (2, 3)) == 3
-    with pytest.raises(RefusedError, match="does not say which versions"):
+    with pytest.raises(RefusedError, match="does not state the versions"):
         framing.agree({"protocol": "new"}, "the hub", "north")
 
 

@@ -194,7 +194,7 @@ def test_natural_splines_are_linear_beyond_their_bounds() -> None:
         ("y ~ " + "*".join(f"x{i}" for i in range(30)), "terms"),
         ("y ~ I(" + "-" * 100 + "a)", "inside each other"),
         ("y ~ I(" + "(" * 3000 + "a" + ")" * 3000 + ")", "cannot be read"),
-        ("y ~ I(1e999 * a)", "no finite number"),
+        ("y ~ I(1e999 * a)", "neither a finite number"),
         ("y ~ " + "a" * 20_000, "characters"),
         ("", "must name the response"),
     ],

@@ -220,7 +220,7 @@ def test_a_data_frame_and_an_array_of_edges() -> None:
     names = ["a", "b", "c", "d"]
     np.testing.assert_array_equal(as_graph(pd.DataFrame(MATRIX, names, names), 4).weights.toarray(), MATRIX)
     assert as_graph(np.array([[0, 1], [2, 3]]), 4).edges == 2
-    with pytest.raises(ValueError, match="graph: there is no feature named 'e'"):
+    with pytest.raises(ValueError, match="graph: unknown feature 'e'"):
         as_graph(nx.Graph([("a", "b"), ("a", "e")]), 4, names)
 
 
@@ -260,7 +260,7 @@ GIVEN: list[tuple[Any, str]] = [
     (lambda: as_graph([(0, 1), (1, 0)], 3), "graph: the edge 1, 0 is given twice"),
     (lambda: as_graph([(0, 1, 2, 3)], 3), r"graph: an edge must be \(i, j\) or \(i, j, weight\)"),
     (lambda: as_graph([(0, 1, np.inf)], 3), "graph: the weight of an edge must be a finite number"),
-    (lambda: as_graph([("a", "b")], 3, ["a", "c", "d"]), "graph: there is no feature named 'b'"),
+    (lambda: as_graph([("a", "b")], 3, ["a", "c", "d"]), "graph: unknown feature 'b'"),
     (lambda: as_graph([("a", "b")], 3, ["a", "b"]), "feature_names must hold 3 different names, got 2"),
     (lambda: as_graph(directed(), 3), "graph must not be directed"),
     (lambda: as_graph(as_graph([], 4), 3), "graph must have the 3 features of the data, got 4"),

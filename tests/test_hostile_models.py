@@ -69,6 +69,9 @@ def complete(table: pd.DataFrame) -> pd.DataFrame:
     table.loc[PERSON, ["time", "score"]] = 199.0, 0
     # A score decides an outcome, but for one person; and all but two are strata of their own.
     table["decided"] = ((table.score >= 2) | (table.index == PERSON)).astype(int)
+    # Where the weight is positive an indicator is 1, but for one person; where it is 0 it is any number.
+    table["odd"] = (table.index % 2).astype(int)
+    table["nearly"] = np.where(table.index == PERSON, 0, table.odd)
     table["units"] = np.where(table.index == PERSON, 7.25, 0.0)
     table["stratum"] = np.where(table.index == PERSON, PERSON - 1, table.index)
     return table
@@ -392,6 +395,22 @@ def test_a_sum_of_weights_is_not_of_one_row(desks: Any) -> None:
     assert desks(Policy.allowing_everything())(asked)["weight"] == 7.25
     with pytest.raises(Refusal, match="weights of rows leave too few"):
         desks(Policy())(asked)
+
+
+def test_columns_do_not_differ_in_one_row_that_has_weight(desks: Any) -> None:
+    """Among the rows with weight a column is the other's product with an indicator, but for one row."""
+    terms = tuple(Term(tuple(Numeric(name, Column(name)) for name in names), i)
+                  for i, names in enumerate((("pressure",), ("pressure", "nearly"), ("income",))))  # fmt: skip
+    about = glm(Design(Column("cost"), terms, ("x",) * 3, weights=Column("odd")), "gaussian", "identity")
+    open_site = desks(Policy.allowing_everything())
+    asked = Request((Informations(np.zeros(4), robust=False),), EVERYONE)
+    gram = np.zeros((4, 4))
+    gram[np.tril_indices(4)] = open_site(about, asked)["information"]["arrays"][2][0]
+    difference = (gram + np.tril(gram, -1).T)[0] - (gram + np.tril(gram, -1).T)[1]
+    person = FRAME.pressure[PERSON] * np.array([FRAME.pressure[PERSON], 0.0, FRAME.income[PERSON], 1.0])
+    np.testing.assert_allclose(difference, person, rtol=1e-9, atol=1e-9)
+    with pytest.raises(Refusal, match=r"tells fewer than 3 rows|nearly one row's alone"):
+        desks(Policy())(about, asked)
 
 
 def test_rounding_does_not_tell_the_largest_mean(desks: Any) -> None:

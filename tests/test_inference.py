@@ -311,7 +311,7 @@ def test_variance_inflation_is_that_of_regressing_on_the_others() -> None:
     assert both["age"][0] == pytest.approx(found["age"][0])
     with pytest.raises(ArgumentError, match=r"names of coefficients.*'height'"):
         variance_inflation(X.T @ X, NAMES, {"a": ["height"]})
-    with pytest.raises(ArgumentError, match="beside the intercept"):
+    with pytest.raises(ArgumentError, match="besides the intercept"):
         variance_inflation(np.eye(1), ["Intercept"])
 
 

@@ -210,10 +210,10 @@ def test_a_run_with_a_pyproximal_operator_can_be_resumed(tmp_path: Any) -> None:
 
 
 REFUSED: list[tuple[Any, str]] = [
-    (pyproximal.L0(0.1), "value and prox of pyproximal.L0 are not those of one convex function"),
-    (pyproximal.SCAD(0.1, 3.7), "are not those of one convex function"),
-    (pyproximal.Log(0.1, 1.0), "are not those of one convex function"),
-    (2.0 * pyproximal.Box(-1.0, 1.0), "are not those of one convex function"),
+    (pyproximal.L0(0.1), "value and prox of pyproximal.L0 do not belong to one convex function"),
+    (pyproximal.SCAD(0.1, 3.7), "do not belong to one convex function"),
+    (pyproximal.Log(0.1, 1.0), "do not belong to one convex function"),
+    (2.0 * pyproximal.Box(-1.0, 1.0), "do not belong to one convex function"),
     (
         pyproximal.VStack([pyproximal.L1(0.1), pyproximal.Box(-1.0, 1.0)], nn=[6, 6]),
         "for a sum of parts with constraints use fpdfp.penalties.Stacked",

@@ -236,5 +236,5 @@ def test_wrong_arguments(model: Any, tmp_path: Path) -> None:
     model.save(tmp_path / "model.json")
     with pytest.raises(ArgumentError, match="has no iterates, since it was read from a file"):
         fpdfp.load_model(tmp_path / "model.json").learning_curve(TEST, groups="hospital")
-    with pytest.raises(ArgumentError, match="folder must be that of a run for a model that was read from a file"):
+    with pytest.raises(ArgumentError, match="folder must be a run's folder for a model that was read from a file"):
         fpdfp.load_model(tmp_path / "model.json").write_run(tmp_path / "other")

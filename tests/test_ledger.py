@@ -177,5 +177,5 @@ def test_what_cannot_be_made_up_for_is_seen() -> None:
     assert ledger.version == 0  # the attempt is undone
     ledger.adopt(network.server.copy(0), network.server.stamp(0))
     assert ledger.stamp() == network.server.stamp(0)
-    with pytest.raises(ValueError, match="copy must be that of the server's stamp"):
+    with pytest.raises(ValueError, match="copy must match the server's stamp"):
         ledger.adopt(network.server.copy(0), Stamp(7, b"12345678"))

@@ -117,6 +117,6 @@ def test_the_width_of_a_quantile_is_found_at_desks(cohorts: Any) -> None:
 
 def test_a_site_without_tests_tells_no_errors(cohorts: Any) -> None:
     policy = Policy(kinds=tuple(kind for kind in Policy().kinds if kind != "tests"))
-    with pytest.raises(RefusalError, match="does not tell what standard errors need"):
+    with pytest.raises(RefusalError, match="does not send what standard errors need"):
         fpdfp.FederatedGLM("poisson").fit(cohorts(TABLE, policy), "visits ~ x")
     assert set(TESTS) <= set(questions())

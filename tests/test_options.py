@@ -305,7 +305,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "factors": ({"penalty": fpdfp.L1(factors=[1.0, 1.0])}, r"factors must have a number for each of the 4 features"),
     "name": (
         {"penalty": fpdfp.L1(factors={"height": 2.0})},
-        "factors: 'height' is no feature and no term; features are",
+        "factors: 'height' is not a feature or term; features are",
     ),
     "unequal": (
         {"penalty": fpdfp.Group(groups=GROUPS, factors=[1, 2, 1, 1])},
@@ -315,7 +315,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "crossed": ({"bounds": (1.0, 0.0)}, "bounds must leave a value to every coefficient, got 1 to 0 for x0"),
     "nan": ({"bounds": (np.nan, 0.0)}, "bounds must not be NaN"),
     "text": ({"bounds": ("low", 0.0)}, "bounds must be numbers"),
-    "intercept": ({"bounds": {"Intercept": (0, 1)}}, "bounds: 'Intercept' is no feature"),
+    "intercept": ({"bounds": {"Intercept": (0, 1)}}, "bounds: 'Intercept' is not a feature"),
     "start": ({"start": [1.0]}, r"start must have shape \(4,\), one for each coefficient, and perhaps the intercept"),
     "groups": ({"penalty": "sparse group"}, "groups must name the group of each feature for the penalty"),
 }

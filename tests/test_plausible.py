@@ -20,15 +20,15 @@ from tests.loopback import Loopback
 
 #: What a site says of its losses in place of the truth, and the words that name it.
 LIES: list[tuple[str, Any, str]] = [
-    ("sizes", lambda old: np.full_like(old, 1 << 39), "site 1 says that it has 549755813888 rows"),
-    ("sizes", lambda old: np.full_like(old, ROWS // 4), "site 1 says that it has .* rows, and the others have"),
-    ("lipschitz", lambda old: np.full_like(old, 1e140), "site 1 says .* Lipschitz constants of 1e.140"),
-    ("lipschitz", lambda old: old * 1e12, "site 1 says .* Lipschitz constant of .* others"),
-    ("lipschitz", lambda old: old * 1e-12, r"site 1 says .*(curvature|strongly convex)"),
-    ("least_convexity", lambda old: 1e30, "site 1 says .* strongly convex by 1e.30, which cannot be"),
+    ("sizes", lambda old: np.full_like(old, 1 << 39), "site 1 reports 549755813888 rows"),
+    ("sizes", lambda old: np.full_like(old, ROWS // 4), "site 1 reports .* rows, and the others report"),
+    ("lipschitz", lambda old: np.full_like(old, 1e140), "site 1 reports .* Lipschitz constants of 1e.140"),
+    ("lipschitz", lambda old: old * 1e12, "site 1 reports .* Lipschitz constant of .* others"),
+    ("lipschitz", lambda old: old * 1e-12, r"site 1 reports .*(curvature|strongly convex)"),
+    ("least_convexity", lambda old: 1e30, "site 1 reports .* strongly convex by 1e.30, which cannot be"),
     ("least_convexity", lambda old: 1e300, "site 1|must be at least 0"),
-    ("probe", lambda old: np.full_like(old, 1e140), "site 1 says that its losses are 1e.140 at a point"),
-    ("values", lambda old: np.full_like(old, -1e140), "site 1 says that its losses are 1e.140 at a point"),
+    ("probe", lambda old: np.full_like(old, 1e140), "site 1 reports losses of 1e.140 at a point"),
+    ("values", lambda old: np.full_like(old, -1e140), "site 1 reports losses of 1e.140 at a point"),
     ("values", lambda old: np.full_like(old, 1e300), "site 1|too large"),
 ]
 
@@ -54,7 +54,7 @@ def test_facts(field: str, lie: Any, words: str) -> None:
 def test_a_site_that_would_be_the_answer_alone_is_named(others: list[float]) -> None:
     names = ["a", "b", "c", "d"][: len(others) + 1]
     compare(names, [*others, 9e5 * float(np.median(others))], 1e6, "{} rows")
-    with pytest.raises(MessageError, match=f"^{names[-1]} says that it has"):
+    with pytest.raises(MessageError, match=f"^{names[-1]} reports"):
         compare(names, [*others, 2e6 * float(np.median(others))], 1e6, "{} rows")
     compare(["a"], [1e30], 1e6, "{}")
     compare(names, [*[0.0] * len(others), 1e30], 1e6, "{}")  # those without any say nothing
@@ -108,7 +108,7 @@ def test_sums(change: dict[str, Any]) -> None:
 def test_weights_and_rows_against_those_of_others(change: dict[str, Any]) -> None:
     true = dataclasses.replace(sums(), weight=15.0)
     compare_answers(["north", "east", "south"], [true] * 3)
-    with pytest.raises(MessageError, match=r"^east says that it has"):
+    with pytest.raises(MessageError, match=r"^east reports"):
         compare_answers(["north", "east", "south"], [true, dataclasses.replace(true, **change), true])
 
 

@@ -349,7 +349,7 @@ def test_a_private_model_is_near_and_says_what_it_cost() -> None:
     assert (fit.x < ends[:, 1]).all()
     for other in (gradients(sites, goal), statistics(sites, goal)()):
         assert other.x == pytest.approx(best, abs=0.5)
-        with pytest.raises(RuntimeError, match="there are no intervals"):
+        with pytest.raises(RuntimeError, match="intervals are not available"):
             other.intervals()
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import fpdfp
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import hub as hub_module
+from fpdfp.federation.commands import app
 from fpdfp.federation.framing import Message
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.protected import ProtectedGuard
@@ -25,6 +27,13 @@ from tests.federation_trial import SITES, AgentThread, HubThread, Trial
 from tests.test_protected import COLUMNS, RANGES, patients, pooled
 
 pytest.importorskip("grpc")
+
+
+def command(*words: str) -> list[str]:
+    """Run a command of the federation; return its lines."""
+    found = CliRunner().invoke(app, list(words))
+    assert found.exit_code == 0, found.output
+    return [line for line in found.output.splitlines() if line]
 
 
 class Study:
@@ -42,8 +51,10 @@ class Study:
         self.analyst = Secret.of(own.folder)
         if sealed:
             for name, identity in identities.items():
-                Pins(own.folder).add(name, keys[name])
-                Pins(identity.folder).add(own.about.name, self.analyst.public.hex())
+                assert command("key", str(identity.folder)) == [f'{name} = "{keys[name]}"']
+                command("trust", str(self.trial.study.folder), name, keys[name])
+                command("trust", str(identity.folder), own.about.name, self.analyst.public.hex())
+            assert len(Pins(own.folder).read()) == 3
         members = {"members": keys} if policy.get("level") in ("sums", "private") else {}
         rules = Policy(columns_of_the_table=COLUMNS, **members, **policy)
         kind = RequestGuard if rules.level == "filter" else ProtectedGuard
@@ -114,6 +125,21 @@ def test_a_private_model_through_a_hub(begin: Callable[..., Study]) -> None:
     assert budget["spent"].tolist() == pytest.approx([3.0] * 3, abs=1e-6)
     with pytest.raises(RefusalError, match="privacy budget of this site is spent"):
         private_model(study.federation, "died ~ C(stage)", rows=9000, epsilon=3.0)
+
+
+def test_the_ledger_of_a_site_is_shown_and_an_account_is_opened(tmp_path: Path) -> None:
+    folder, tables = tmp_path / "north", patients(50)
+    Secret.of(folder)
+    columns = "".join(f"[columns_of_the_table.{name}]\ntype = '{one['type']}'\n" for name, one in COLUMNS.items())
+    (folder / "policy.toml").write_text("level = 'private'\nepsilon = 2.0\n" + columns)
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    tables["north"].to_csv(first, index=False)
+    tables["north"].iloc[1:].to_csv(second, index=False)
+    assert command("budget", str(folder)) == []
+    assert len(command("budget", str(folder), "--data", str(first))) == 1
+    lines = command("budget", str(folder), "--data", str(second))
+    assert len(lines) == 2
+    assert all("epsilon 0 of 2 spent in 0 releases, 2 left" in line for line in lines)
 
 
 def change(monkeypatch: pytest.MonkeyPatch, kind: str, alter: Callable[[Message], Message]) -> None:

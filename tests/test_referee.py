@@ -118,7 +118,7 @@ def test_fewer_rows_than_coefficients() -> None:
     [
         ({"died": BINARY + 1}, "died ~ a", "y must be 0 or 1, or a share"),
         ({"visits": COUNTS - 1}, "visits ~ a", "y must be at least 0"),
-        ({}, "died ~ C(number)", "as those of an identifier are"),
+        ({}, "died ~ C(number)", "like an identifier's"),
         ({"far": np.where(SITE == 2, "x", "z")}, "died ~ far", "only at 2"),
     ],
 )

@@ -134,7 +134,10 @@ def test_columns_of_a_table(kind: Any) -> None:
 BAD: list[tuple[Any, str]] = [
     (lambda X, y: FederatedLogisticRegression(class_weight="even").fit(X, y), "class_weight must be None, 'balanced'"),
     (lambda X, y: FederatedLogisticRegression(class_weight={"no": -1}).fit(X, y), "class_weight of 'no' must be"),
-    (lambda X, y: FederatedLogisticRegression(class_weight={"maybe": 1}).fit(X, y), "'maybe' is no class; the classes"),
+    (
+        lambda X, y: FederatedLogisticRegression(class_weight={"maybe": 1}).fit(X, y),
+        "'maybe' is not a class; the classes",
+    ),
     (
         lambda X, y: FederatedLogisticRegression().fit(X, y, sample_weight=np.zeros(60)),
         "sample_weight must be at least 0",

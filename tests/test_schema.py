@@ -163,7 +163,7 @@ def test_what_sites_agree_on() -> None:
             "y ~ ident",
             None,
             {"ident": [f"p{i}" for i in range(30)]},
-            "'ident' are different, as those of an identifier",
+            "'ident' are different, like an identifier",
         ),
         ("y ~ ident", None, {"ident": list(range(1000, 1030))}, r"write I\(ident\)"),
         ("y ~ when", None, {"when": pd.Timestamp("2020-01-01")}, "neither numbers nor texts"),

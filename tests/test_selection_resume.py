@@ -101,7 +101,7 @@ def test_other_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"00001\.npz is not readable"):
         fpdfp.solve_many(problems(), checkpoint=tmp_path / "many")
     (tmp_path / "many" / "about.json").write_text("[]")
-    with pytest.raises(CheckpointError, match="is not that of a checkpoint"):
+    with pytest.raises(CheckpointError, match="does not describe a checkpoint"):
         fpdfp.solve_many(problems(), checkpoint=tmp_path / "many")
     with pytest.raises(CheckpointError, match="cannot be used"):
         fpdfp.solve_many(problems(), checkpoint=damaged)

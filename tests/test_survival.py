@@ -83,7 +83,7 @@ def test_spread_counts_keep_all_rows(seed: int, late: bool, least: int) -> None:
         np.testing.assert_array_equal(spread.events.sum(axis=1), coarse.events.sum(axis=1))
         np.testing.assert_array_equal(spread.left.sum(axis=1), coarse.left.sum(axis=1))
     assert spread.at_risk.min() >= 0
-    with pytest.raises(ArgumentError, match="times must be those that were asked for"):
+    with pytest.raises(ArgumentError, match="times must be the requested times"):
         coarse.spread([0.5, *counts.times[-1:] + 1.0])
 
 

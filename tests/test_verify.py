@@ -98,10 +98,10 @@ def custom(change: Any = {}, **changes: Any) -> Custom:  # noqa: B006
 
 
 WRONG_LOSSES: dict[str, tuple[dict[str, Any], str]] = {
-    "a factor": ({"gradient": lambda i, x: 2.0 * gradient(i, x)}, "gradient of client 0 does not agree with value"),
-    "a sign": ({"gradient": lambda i, x: -gradient(i, x)}, "gradient of client 0 does not agree with value"),
-    "no target": ({"gradient": lambda i, x: A[i].T @ (A[i] @ x)}, "gradient of client 0 does not agree with value"),
-    "a ridge in one alone": ({"gradient": lambda i, x: gradient(i, x) + 3.0 * x}, "does not agree with value"),
+    "a factor": ({"gradient": lambda i, x: 2.0 * gradient(i, x)}, "gradient of client 0 disagrees with value"),
+    "a sign": ({"gradient": lambda i, x: -gradient(i, x)}, "gradient of client 0 disagrees with value"),
+    "no target": ({"gradient": lambda i, x: A[i].T @ (A[i] @ x)}, "gradient of client 0 disagrees with value"),
+    "a ridge in one alone": ({"gradient": lambda i, x: gradient(i, x) + 3.0 * x}, "disagrees with value"),
     "one client": (
         {"gradient": lambda i, x: gradient(0, x) + (1.5 if i == 1 else 0.0), "value": lambda i, x: value(0, x)},
         "gradient of client 1",
@@ -113,7 +113,7 @@ WRONG_LOSSES: dict[str, tuple[dict[str, Any], str]] = {
     "a hessian that is not symmetric": ({"hessian": lambda i, x: np.triu(A[i].T @ A[i])}, "is not symmetric"),
     "a factor without lipschitz": (
         {"gradient": lambda i, x: 2.0 * gradient(i, x), "lipschitz": None},
-        "gradient of client 0 does not agree with value",
+        "gradient of client 0 disagrees with value",
     ),
     "concave": (
         {"value": lambda i, x: -value(i, x), "gradient": lambda i, x: -gradient(i, x)},
@@ -172,7 +172,7 @@ def test_losses_without_a_constant() -> None:
     plain = Custom(losses._value, losses._gradient, n_clients=2, shape=2)
     with pytest.raises(ValueError, match="Hessians"):
         fpdfp.solve(fpdfp.Problem(plain, fpdfp.penalties.Zero()), fpdfp.ProximalNewton(), rounds=5)
-    with pytest.raises(ValueError, match="hessian must be None where x is no vector"):
+    with pytest.raises(ValueError, match="hessian must be None unless x is a vector"):
         custom(shape=(2, 3), hessian=lambda i, x: np.eye(6), check=False)
     with pytest.raises(ValueError, match="hessian must return a matrix of shape"):
         custom(hessian=lambda i, x: np.eye(5))
@@ -198,7 +198,7 @@ def test_losses_of_a_class_of_ones_own_are_tried_by_the_problem() -> None:
     losses = Own(A[0], B[0], clients=np.arange(30) % 3)
     fpdfp.Problem(losses, penalties.L1(0.1))
     losses.factor = 1.1
-    with pytest.raises(ValueError, match="losses: gradient of client 0 does not agree with value"):
+    with pytest.raises(ValueError, match="losses: gradient of client 0 disagrees with value"):
         fpdfp.Problem(losses, penalties.L1(0.1))
     fpdfp.Problem(losses, penalties.L1(0.1), check=False)
 
@@ -274,7 +274,7 @@ WRONG_PENALTIES: dict[str, tuple[Any, str]] = {
     "in place": (spoiled(prox=in_place), "prox of Spoiled changes the array"),
     "shape": (spoiled(prox=lambda self, y, t: y.sum()), "prox of Spoiled must give an array of shape"),
     "NaN": (spoiled(value=lambda self, y: np.nan), "value of Spoiled gives nan"),
-    "conjugate_prox": (spoiled(conjugate_prox=lambda self, y, sigma: y), "conjugate_prox of Spoiled is not that of"),
+    "conjugate_prox": (spoiled(conjugate_prox=lambda self, y, sigma: y), "conjugate_prox of Spoiled disagrees with"),
     "finite": (spoiled(Ball, finite=True), "value of Spoiled is infinite .* finite = False"),
     "project": (spoiled(Ball, project=lambda self, y: y), "value of Spoiled is infinite at project"),
     "client axis": (
@@ -329,5 +329,5 @@ def test_a_prox_of_another_package_that_ignores_its_step_is_refused() -> None:
         def prox(self, x: Any, tau: float) -> Any:
             return np.sign(x) * np.maximum(np.abs(x) - 1.0, 0.0)
 
-    with pytest.raises(ValueError, match=r"value and prox of .*Shrink are not those of one convex function"):
+    with pytest.raises(ValueError, match=r"value and prox of .*Shrink do not belong to one convex function"):
         fpdfp.Problem(fpdfp.losses.LeastSquares(A[0], B[0]), Shrink())

@@ -88,6 +88,8 @@ if TYPE_CHECKING:
         TotalVariation,
         load_model,
         log_rank_test,
+        masked_glm,
+        private_model,
         survival_curves,
     )
     from fpdfp.pooled.solver import Minimum, minimize
@@ -174,12 +176,14 @@ __all__ = [
     "log_rank_test",
     "loggers",
     "losses",
+    "masked_glm",
     "methods",
     "minimize",
     "models",
     "path",
     "penalties",
     "precondition",
+    "private_model",
     "report",
     "rng",
     "runs",
@@ -206,7 +210,7 @@ __getattr__ = attach(
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "load_model log_rank_test "
+        "load_model log_rank_test masked_glm private_model "
         "survival_curves",
         "federation": "Federation",
         "folds": "Folds",

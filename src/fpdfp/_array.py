@@ -28,7 +28,7 @@ def to_host(array: Array) -> Array:
 
 
 def read_only(array: Array) -> Array:
-    """Return a view that a user's function cannot change the array through; on the GPU, where there is none, a view."""
+    """Return a view that a user's function cannot change the array through; on the GPU an ordinary view."""
     view = array.view()
     if namespace(array) is np:
         view.flags.writeable = False
@@ -36,7 +36,7 @@ def read_only(array: Array) -> Array:
 
 
 def beside(array: Any, other: Array) -> Any:
-    """Return a number or an array as arithmetic with another array needs it: beside one on the GPU it is there too."""
+    """Return a number or an array as arithmetic with another array needs it: besides one on the GPU it is there too."""
     xp = namespace(other)
     if xp is np:
         return array

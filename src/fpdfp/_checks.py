@@ -20,7 +20,7 @@ HOST_MEMORY = (1, 3, 11)
 
 
 def integer(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
-    """Return ``value`` as an int in the given range, or say why it is none."""
+    """Return ``value`` as an int in the given range; raise an error otherwise."""
     if type(value) is int and value >= at_least and (at_most is None or value <= at_most):
         return value
     accepted = f"an integer of at least {at_least}" + (f" and at most {at_most}" if at_most is not None else "")
@@ -92,7 +92,7 @@ def choice(name: str, value: Any, accepted: tuple[str, ...]) -> str:
 def finite(name: str, array: Array, place: Callable[[int], tuple[int, ...]] | None = None) -> Array:
     """Return ``array`` if every entry is finite, or say where the first other one is.
 
-    ``place`` returns the index to name for an entry, given its number; by default it is that of the array. Entries are
+    ``place`` returns the index to name for an entry, given its number; by default the index in the array. Entries are
     looked at some at a time: rows in a file that is mapped into memory may be more than fit there.
     """
     if array.size <= AT_A_TIME and np.isfinite(array).all():
@@ -117,7 +117,7 @@ def finite(name: str, array: Array, place: Callable[[int], tuple[int, ...]] | No
 def host_array(name: str, value: Any) -> Array:
     """Return ``value`` as an array of NumPy: anything that NumPy takes, and tensors that offer DLPack alone."""
     if isinstance(value, np.ma.MaskedArray):
-        raise ArgumentTypeError(name, "must not be a masked array: fill in or leave out what is masked")
+        raise ArgumentTypeError(name, "must not be a masked array: fill in or exclude masked values")
     _refuse_gradient(name, value)
     if is_on_gpu(value):
         raise ArgumentTypeError(
@@ -186,7 +186,7 @@ def kept_dtype(dtype: Any) -> Any:
 def own(array: Any, given: Any) -> Any:
     """Return an array that was made of what a user gave, copied where edits of that would change it.
 
-    This is the rule of the whole package. An array of NumPy is used as it is only if nobody can write to it: it is
+    This is the rule of the whole package. An array of NumPy is used as it is only if no one can write to it: it is
     read-only, and so is what it is a view of, unless nothing else refers to that (``numpy.load`` and ``reshape`` return
     views). Of tables, tensors and arrays on the GPU it is not known who writes to them: they are copied.
     """
@@ -196,7 +196,7 @@ def own(array: Any, given: Any) -> Any:
 
 
 def _is_read_only(array: Array, made: Array) -> bool:
-    """Whether nobody can write to an array; ``made`` is an array that was made of it, and may be a view."""
+    """Whether no one can write to an array; ``made`` is an array that was made of it, and may be a view."""
     if array.flags.writeable:
         return False
     view: Any = array
@@ -311,7 +311,7 @@ def labels(name: str, value: Any) -> tuple[Array, Array]:
 
 
 def _is_missing(label: Any) -> bool:
-    """Whether a label is None, NaN, NaT or pandas' NA, which does not even say whether it differs from itself."""
+    """Whether a label is None, NaN, NaT or pandas' NA, which does not even state whether it differs from itself."""
     try:
         return label is None or bool(label != label)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside the old one, flushed, renamed over it, with a digest at the end."""
+"""Files that are whole or absent: written next to the old one, flushed, renamed over it, with a digest at the end."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_sealed(path: Path) -> bytes:
 
 
 def _digest(file: BinaryIO, length: int) -> bytes:
-    """Return the digest of the first so many bytes of a file, and leave it behind them."""
+    """Return the digest of the first a given number of bytes of a file, and leave it behind them."""
     summary = hashlib.sha256()
     file.seek(0)
     while length:

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are asked for, so that importing it takes no time."""
+"""Names of a package that are loaded when they are requested, so that importing it takes no time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections of a report: what is known of a run beside its rounds, a file of JSON for each in the folder of the run."""
+"""Sections of a report: what is known of a run next to its rounds, a file of JSON for each in the folder of the run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Section(abc.ABC):
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: plain numbers, lists, texts, and null for what is no finite number.
+    """Return a value as JSON has it: plain numbers, lists, texts, and null for numbers that are not finite.
 
     >>> plain({"a": float("nan"), "b": (1, 2)})
     {'a': None, 'b': [1, 2]}
@@ -69,7 +69,7 @@ def plain(value: Any) -> Any:
 
 
 def shorten(values: Any, digits: int = 6) -> list[float | None]:
-    """Return numbers with so many digits, enough to draw them.
+    """Return numbers with a given number of digits, enough to draw them.
 
     >>> shorten([0.123456789, 1 / 3 * 1e-9])
     [0.123457, 3.33333e-10]

@@ -1,4 +1,4 @@
-"""Settings in TOML files, of experiments and of policies: every mistake is told with its file, its line and its key."""
+"""Settings in TOML files, of experiments and of policies: every error names its file, line and key."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Document:
 
     @classmethod
     def read(cls, path: Path) -> Document:
-        """Read a file; one that is not there or is not TOML is an error that says so."""
+        """Read a file; one that is not there or is not TOML is an error that states it."""
         try:
             text = path.read_text(encoding="utf-8")
             data = tomllib.loads(text)
         except FileNotFoundError:
-            raise SettingsError(f"there is no file {path}; `fpdfp init {path}` writes an example") from None
+            raise SettingsError(f"{path}: file not found; `fpdfp init {path}` writes an example") from None
         except tomllib.TOMLDecodeError as error:
             at = _LINE.search(str(error))
             where = "at the end" if at is None else f"line {at[1]}"
@@ -62,7 +62,7 @@ class Document:
         return cls(path, data, {key: f"{path}, line {line}" for key, line in _lines(text, data).items()})
 
     def replace(self, changes: Mapping[Key, Any], places: Mapping[Key, str]) -> Document:
-        """Return the document with other values for some keys, told to be elsewhere."""
+        """Return the document with other values for some keys, from another source."""
         data = _copy(self.data)
         for key, value in changes.items():
             table = data
@@ -130,7 +130,7 @@ class Table:
         self.document.fail((*self.path, key), f"{'.'.join((*self.path, key))} {message}")
 
     def gives(self, key: str) -> bool:
-        """Whether a key is there that may be left out."""
+        """Whether a key is there that may be excluded."""
         self.known.append(key)
         return key in self.values
 
@@ -146,7 +146,7 @@ class Table:
         return Table(self.document, (*self.path, key), self.values.get(key, {}))
 
     def make(self, kind: Callable[..., T], given: Mapping[str, Any]) -> T:
-        """Return an object made of these arguments; an error about one of them is told with its key, if it has one."""
+        """Return an object made of these arguments; an error about one of them names its key, if it has one."""
         try:
             return kind(**given)
         except (TypeError, ValueError) as error:
@@ -261,7 +261,7 @@ def split_key(text: str) -> Key:
 
 
 def _lines(text: str, data: Mapping[str, Any]) -> dict[Key, int]:
-    """Return the line of each section and key; ``tomllib`` does not tell."""
+    """Return the line of each section and key; ``tomllib`` does not report it."""
     found: dict[Key, int] = {}
     section: Key = ()
     for number, line in enumerate(text.splitlines(), 1):

@@ -132,7 +132,7 @@ def _compare_slopes(
             worst = slope
     if worst is not None:
         raise ValueError(
-            f"losses: gradient of client {one[0]} does not agree with value: in a random direction at a random point "
+            f"losses: gradient of client {one[0]} disagrees with value: in a random direction at a random point "
             f"the slope of value is {worst:.6g}, but that of gradient is {told:.6g}; {SKIP}"
         )
 
@@ -296,7 +296,7 @@ class _Trial:
         expected = y - t * self.penalty.prox(y / t, 1.0 / t)
         if not _length(found - expected) <= self.close * _length(y):
             raise ValueError(
-                f"{self.label.format('conjugate_prox')} is not that of prox by Moreau's identity, y − σ prox(y/σ, 1/σ);"
+                f"{self.label.format('conjugate_prox')} disagrees with prox by Moreau's identity, y − σ prox(y/σ, 1/σ);"
                 f" {SKIP}"
             )
 
@@ -314,7 +314,7 @@ class _Trial:
             )
 
     def _noise(self, y: Array, t: float) -> float:
-        """What rounding may make of (y − p)/t."""
+        """The rounding error of (y − p)/t."""
         return 1000 * float(np.finfo(y.dtype).eps) * _length(y) / t
 
 

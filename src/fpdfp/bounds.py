@@ -38,8 +38,8 @@ from fpdfp.quadratic.newton import as_matrix
 
 #: Up to this size of x, and of B as a dense matrix, what g∘B does not see is found from that matrix.
 DENSE_COLUMNS, DENSE_ENTRIES = 1000, 1 << 22
-#: For larger ones, the most products with B and Bᵀ that a search takes, unless its caller says so. A dual point of the
-#: total variation of 64 × 64 × 16 voxels takes 605 of them.
+#: For larger ones, the most products with B and Bᵀ that a search takes, unless its caller states it. A dual point of
+#: the total variation of 64 × 64 × 16 voxels takes 605 of them.
 PRODUCTS = 2000
 #: Singular values below this part of the largest are taken for 0.
 RANK = 1e-10
@@ -51,12 +51,12 @@ MANY = 12
 CONSTANT = 1e-12
 #: So that nothing is divided by 0.
 TINY = 1e-300
-#: What is left of q + Bᵀv may be so many times the rounding of a sum.
+#: What is left of q + Bᵀv may be this many times the rounding of a sum.
 LEFT = 32
 
 
 class Space(Protocol):
-    """What is public of a problem: :class:`fpdfp.problem.Model`."""
+    """The public part of a problem: :class:`fpdfp.problem.Model`."""
 
     @property
     def penalty(self) -> Penalty:
@@ -80,7 +80,7 @@ class Bound(NamedTuple):
 
 
 class SmoothDuals:
-    """What is known of losses without rows: a gradient, perhaps a ridge, and a number that f is not below."""
+    """Bounds for losses without rows: a gradient, perhaps a ridge, and a lower bound of f."""
 
     def __init__(self, losses: Losses, x: Array, weights: Array, gradient: Array, value: Callable[[], float]) -> None:
         total = float(weights.sum())
@@ -96,7 +96,7 @@ class SmoothDuals:
         self._eps = float(np.finfo(losses.dtype).eps)
 
     def gradient(self, direction: Array | None = None) -> Array:
-        """Return the gradient of h; there are no other dual points."""
+        """Return the gradient of h, the only dual point."""
         return self._gradient
 
     def gap(self, direction: Array | None, scale: float) -> float:
@@ -278,7 +278,7 @@ class Search:
     def bound(self, v: Array, *, direction: Array | None = None, whole: bool = False) -> Bound:
         """Return the bound at the dual point of v and a direction.
 
-        v is moved so that Bᵀv fits wherever there is no ridge, or with ``whole`` everywhere.
+        v is moved so that Bᵀv fits wherever the ridge is 0, or with ``whole`` everywhere.
         """
         penalty, linop, duals = self.model.penalty, self.model.linop, self.duals
         q = self.slope if direction is None else duals.gradient(direction)
@@ -398,7 +398,7 @@ class Search:
     def newton(self, hessian: Array, points: Sequence[Array]) -> list[Array]:
         """Return the Newton step along all of x for each dual point, none where the Hessian is not definite and large.
 
-        Where it is not definite, the step leaves out the directions along which it is flat: classes that all move
+        Where it is not definite, the step excludes the directions along which it is flat: classes that all move
         alike, features that are the same.
         """
         slope = self.slope + self.duals.ridge * self.x
@@ -411,7 +411,7 @@ class Search:
     def improve(self, v: Array, steps: int) -> Bound:
         """Minimise the bound over v where every coordinate has a ridge, by accelerated proximal gradient steps.
 
-        It is g*(v) − ⟨Bx, v⟩ + Σ (∇f + Bᵀv)_k²/2R_k, and so many terms that do not depend on v.
+        It is g*(v) − ⟨Bx, v⟩ + Σ (∇f + Bᵀv)_k²/2R_k, and a given number of terms that do not depend on v.
         """
         penalty, linop, ridge = self.model.penalty, self.model.linop, self.duals.ridge
         gradient = self.slope + ridge * self.x
@@ -434,7 +434,7 @@ def _gap(bound: Bound) -> float:
 
 
 def _solve_definite(matrix: Array, right: Array) -> Array | None:
-    """Solve systems with a diagonal of ones, leaving out flat eigenvectors; None if there are some and it is large.
+    """Solve systems with a diagonal of ones, excluding flat eigenvectors; None if there are some and it is large.
 
     A factorisation of a singular matrix may succeed by rounding, with a pivot as small as that.
     """
@@ -456,27 +456,27 @@ def _solve_definite(matrix: Array, right: Array) -> Array | None:
 
 
 class Metered:
-    """Dual points that tell what each client is asked for them: shapes of numbers in double precision, up and down.
+    """Dual points that report the messages they need: shapes of numbers in double precision, up and down.
 
     Parameters
     ----------
     duals
         The dual points.
     asked
-        Is told the shapes of what comes up, and what goes down beside the point and the client's weight.
+        Receives the shapes of what comes up, and what goes down next to the point and the client's weight.
     """
 
     def __init__(self, duals: DualPoints, asked: Callable[[Sequence[Shape], Sequence[Array]], None]) -> None:
         self._duals, self._asked, self.ridge = duals, asked, duals.ridge
 
     def gradient(self, direction: Array | None = None) -> Array:
-        """Return a gradient: one up, and a direction down; that of x comes along with ``rounding``."""
+        """Return a gradient: one up, and a direction down; the gradient at x comes with ``rounding``."""
         if direction is not None:
             self._asked([self.ridge.shape], [direction])
         return self._duals.gradient(direction)
 
     def gap(self, direction: Array | None, scale: float) -> float:
-        """Return a gap: a number up, the scale down, and a direction where there is one; nothing for that of x."""
+        """Return a gap: a number up, the scale down, and a direction if any; nothing for the gap at x."""
         if direction is not None or scale != 1.0:
             self._asked([()], [np.array(scale)] if direction is None else [direction, np.array(scale)])
         return self._duals.gap(direction, scale)

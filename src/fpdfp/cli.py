@@ -110,7 +110,7 @@ def run(
 ) -> None:
     """Run an experiment that a file declares: all settings and seeds, one after the other.
 
-    Ctrl-C ends it after the round; --resume goes on, to the same bits as if it had not been interrupted.
+    Ctrl-C ends it after the round; --resume continues, to the same bits as if it had not been interrupted.
 
     Example: fpdfp run experiment.toml --set run.rounds=100
     """
@@ -127,7 +127,7 @@ def sweep(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run all settings and seeds of an experiment side by side, on all cores; the same command goes on.
+    """Run all settings and seeds of an experiment side by side, on all cores; the same command continues.
 
     Example: fpdfp sweep experiment.toml --jobs 4
     """

@@ -73,7 +73,7 @@ def show_scan(path: Path, seed: int) -> None:
 
 
 def declare_run(name: str, rounds: int, seed: int) -> dict[str, Any]:
-    """Return the settings of a run; the seed is also that of the split."""
+    """Return the settings of a run; the split has the same seed."""
     changes = {**METHODS[name], "data.seed": seed, "run.seeds": [seed], "run.rounds": rounds}
     return declare(Path(__file__).with_name("demo.toml"), changes)
 

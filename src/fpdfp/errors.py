@@ -76,7 +76,7 @@ class DivergenceWarning(RuntimeWarning):
 
 
 class AccuracyWarning(RuntimeWarning):
-    """A solver ended before it reached the tolerance that was asked for."""
+    """A solver ended before it reached the tolerance that was requested."""
 
 
 class CheckpointError(RuntimeError):
@@ -94,8 +94,8 @@ class AbsentError(RuntimeError):
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer
     """A site does not answer: one sentence for the analyst, a detail for the site's log, and its rule.
 
-    >>> str(Refusal("this site does not tell second moments of its rows", "12 rows"))
-    'this site does not tell second moments of its rows'
+    >>> str(Refusal("this site does not send second moments of its rows", "12 rows"))
+    'this site does not send second moments of its rows'
     """
 
     def __init__(self, sentence: str, detail: str = "", rule: str = "") -> None:
@@ -118,15 +118,15 @@ class RefusalError(RuntimeError):
 
 
 class ModelFileError(ValueError):
-    """A file is no fitted model, is damaged, or was written by a newer version."""
+    """A file does not hold a fitted model, is damaged, or was written by a newer version."""
 
 
 class DataSetError(RuntimeError):
-    """A data set cannot be found, fetched or read: the message says what to do."""
+    """A data set cannot be found, fetched or read: the message describes what to do."""
 
 
 class StorageError(OSError):
-    """A file of a run cannot be written: the message says which, why, and that the old one is intact."""
+    """A file of a run cannot be written: the message names which, why, and that the old one is intact."""
 
 
 class RunFolderError(ValueError):

@@ -1,4 +1,4 @@
-"""Folds of rows: which rows are left out together."""
+"""Folds of rows: which rows are excluded together."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Folds:
 
     @property
     def all(self) -> int:
-        """How many folds there are in all divisions."""
+        """The number of folds in all divisions."""
         return self.count * self.repeats
 
     def draw(self, y: Array, repeat: int = 0) -> IntArray:

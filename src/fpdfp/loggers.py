@@ -81,7 +81,7 @@ class Logger(Observer, abc.ABC):
 
     def finished(self, run: Run, result: Result) -> None:
         numbers: dict[str, Any] = {}
-        if result.is_certified or run.options.tol is not None:  # without tol nobody has asked for it
+        if result.is_certified or run.options.tol is not None:  # without tol no one has asked for it
             certificate = result.certificate
             numbers = {name: getattr(certificate, name) for name in ("gap", "relative_gap", "violation")}
             numbers |= {f"residual_{name}": getattr(certificate.residual, name) for name in ("primal", "dual")}

@@ -36,7 +36,7 @@ PROBES = 8
 
 
 class Model(NamedTuple):
-    """What is public: the penalty g, the linear map B, the shape and dtype of x, and where x is. No data."""
+    """The public part of a problem: the penalty g, the linear map B, the shape, dtype and device of x. No data."""
 
     penalty: Penalty
     linop: linops.LinOp
@@ -61,7 +61,7 @@ class Model(NamedTuple):
 
     @property
     def rounding(self) -> float:
-        """What duality gaps allow for rounding, relative to the numbers that were summed."""
+        """The allowance of duality gaps for rounding, relative to the numbers that were summed."""
         return ROUNDINGS * float(np.finfo(self.dtype).eps)
 
     def dual_step(self, half: Array, v: Array, gamma: float, sigma: float) -> Array:
@@ -100,7 +100,7 @@ class Model(NamedTuple):
 
 
 class LocalLosses(NamedTuple):
-    """What the clients of a round have: their losses, all that ``client_update`` sees of the data, and their memory."""
+    """The clients of a round: their losses, all that ``client_update`` sees of the data, and their memory."""
 
     losses: Losses
     clients: IntArray
@@ -156,7 +156,7 @@ class LocalLosses(NamedTuple):
         return None if matrices is None else self.weigh(matrices)
 
     def start_model(self, *, level: bool = False) -> tuple[Array, Array] | None:
-        """Return quadratic models of N w_i f_i to start from: slopes at zero and matrices; None if there are none."""
+        """Return quadratic models of N w_i f_i to start from: slopes at zero and matrices, or None."""
         found = self.losses.start_model(self.clients, level=level)
         return None if found is None else (self.weigh(found[0]), self.weigh(found[1]))
 
@@ -174,7 +174,7 @@ class LocalLosses(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """How far (x, v) is from satisfying the optimality condition of Lemma 1.
+    """The residual of (x, v) in the optimality condition of Lemma 1.
 
     ``primal`` is ‖∇f(x) + Bᵀv⁺‖ and ``dual`` is ‖v⁺ − v‖, with v⁺ one dual step from (x, v).
     """
@@ -189,16 +189,16 @@ class Residual(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """What is known of the distance to the optimum.
+    """A bound of the distance to the optimum.
 
     Attributes
     ----------
     objective
         f(x) + g(Bx); where g is infinite at Bx, g is taken at the nearest point of its domain, and
-        ``violation`` says how far away that is.
+        ``violation`` describes how far away that is.
     gap
-        A duality gap: F(x) − F* is at most this, up to rounding; with a violation, that of ``objective``. None where no
-        bound is known.
+        A duality gap: F(x) − F* is at most this, up to rounding; with a violation, the gap of ``objective``. None where
+        no bound is known.
     residual
         The residual of Lemma 1.
     violation
@@ -223,19 +223,19 @@ class Certificate(NamedTuple):
 
 
 class Meter(Protocol):
-    """Is told what was asked of clients."""
+    """Records the questions to clients."""
 
     def name_point(self, x: Array) -> bytes:
-        """Return what tells a point from others."""
+        """Return a key that identifies a point."""
 
     def asked(self, x: Array, point: bytes, *, gradients: bool = False) -> None:
-        """Take note of a point at which values, or gradients, were asked for."""
+        """Take note of a point at which values, or gradients, were requested."""
 
     def constant(self) -> None:
-        """Take note of a constant that each client was asked for."""
+        """Take note of a constant that each client was requested."""
 
     def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array]) -> None:
-        """Take note of a question about dual points near x: what came up, and what went down beside x and a weight."""
+        """Take note of a question about dual points near x: what came up, and what went down besides x and a weight."""
 
 
 class Problem:
@@ -252,7 +252,7 @@ class Problem:
         None means the identity.
     weights
         ``"uniform"``: w_i = 1/N, a plain mean over clients. ``"samples"``: w_i = n_i/Σn, the pooled loss.
-        Or an array with a positive weight for each client, used as it is.
+        Or an array with a positive weight for each client, used unchanged.
     check
         Whether to test, at a few random points, a penalty, losses or a linear map that are not of this package: prox
         and conjugate against value, gradients against differences of values, the adjoint against the map. What does
@@ -347,7 +347,7 @@ class Problem:
 
     @functools.cached_property
     def lipschitz(self) -> Array:
-        """Upper bounds of the Lipschitz constants of N w_i ∇f_i; their mean bounds that of ∇f."""
+        """Upper bounds of the Lipschitz constants of N w_i ∇f_i; their mean bounds the constant of ∇f."""
         return self._scaled(self.losses.lipschitz())
 
     def lipschitz_in(self, factor: linops.LinOp) -> Array:
@@ -358,9 +358,9 @@ class Problem:
         return self._scaled(constants)
 
     def batch_smoothness(self, batch_size: int | None, factor: linops.LinOp | None = None) -> Array:
-        """What mini-batches add to the smoothness of each client's gradient in the mean square, at most.
+        """An upper bound of what mini-batches add to the mean-square smoothness of each client's gradient.
 
-        With a factor S, to that of u ↦ Sᵀ∇f_i(Su).
+        With a factor S, of u ↦ Sᵀ∇f_i(Su).
         """
         if batch_size is None:
             return np.zeros(self.n_clients)
@@ -430,7 +430,7 @@ class Problem:
     def is_nearly_feasible(self, x: Array, v: Array, tol: float, scale: float) -> bool:
         """Whether constraints on Bx are violated by no more than a tolerance.
 
-        A violation is compared with the size of its own entry: that of the limit, or of the terms (Bx)_i is a sum of.
+        A violation is compared with the size of its own entry: the limit, or the terms (Bx)_i is a sum of.
         To first order F(x) is below its minimum by no more than what the violations gain at the prices v, which is
         compared with ``scale``.
         """
@@ -470,7 +470,7 @@ class Problem:
 
     @property
     def default_step(self) -> float:
-        """1/L with L the mean of the clients' Lipschitz constants, at least that of ∇f; 1 where there are none."""
+        """1/L with L the mean of the clients' Lipschitz constants, at least the constant of ∇f; 1 without constants."""
         mean = float(self.lipschitz.mean())
         return 1.0 / mean if 0 < mean < math.inf else 1.0
 
@@ -520,20 +520,20 @@ class Problem:
 
         The gap is a bound of F(x) − F* by weak duality, see `fpdfp/bounds.py`: exact up to rounding for linear models
         (logistic, least squares, softmax), with a ridge or without. Other losses need a ridge (``strong_convexity``),
-        or a lower bound and a g(Bx) that sees every direction. Where there is no bound, the gap is None.
+        or a lower bound and a g(Bx) that sees every direction. Without a bound, the gap is None.
 
         Parameters
         ----------
         x, v
             The point, and a dual point, if there is one.
         dual_steps
-            Where every coordinate has a ridge, v is improved by so many accelerated dual steps for x as it is, which
-            need no more of the data; by default 100, fewer where the dual is large.
+            Where every coordinate has a ridge, v is improved by a given number of accelerated dual steps for x
+            unchanged, which need no more of the data; by default 100, fewer where the dual is large.
         thorough
             Whether to look at the Hessian of f, if clients can give it, also where there is a bound without it.
         products
             The most products with B and Bᵀ, where B is so large that a feasible dual point is found by steps. If these
-            do not suffice, there is no bound.
+            do not suffice, the bound is missing.
         """
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))
@@ -559,7 +559,7 @@ class Problem:
 
     @functools.cached_property
     def least_scale(self) -> float:
-        """What gaps are compared with where the objective is smaller: the objective at 0 times machine epsilon."""
+        """The floor of the scale of gaps: the objective at 0 times machine epsilon."""
         zero: Array = self.model.xp.zeros(self.model.shape, dtype=self.model.dtype)
         value = abs(self.evaluate(zero)[0])
         return EPS * value if math.isfinite(value) else 0.0
@@ -575,7 +575,7 @@ class Problem:
         return self.penalty.has_conjugate and (self.losses.least_convexity > 0 or self._feasibility.is_quick)
 
     def expected_gap(self, x: Array, v: Array, slope: Array, scale: float) -> float:
-        """Return about what a gap will be, from what is taken for ∇f(x), and with nobody asked.
+        """Return about what a gap will be, from what is taken for ∇f(x), and with no one asked.
 
         By strong convexity, or with v made feasible and scaled; ``scale`` is about the objective. With limits on Bx, v
         may have no room for that: what is left of the slope then counts for a step as long as x, and a gradient step.
@@ -633,6 +633,6 @@ def _weights(weights: Any, losses: Losses) -> Array:
     if (given <= 0).any():
         where = int(given.argmin())
         raise ArgumentError(
-            "weights", f"must be positive, got {given[where]:g} for client {where}; leave out clients that do not count"
+            "weights", f"must be positive, got {given[where]:g} for client {where}; exclude clients that do not count"
         )
     return given

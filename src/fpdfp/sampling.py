@@ -107,7 +107,7 @@ class Sampling:
 
     @functools.cached_property
     def strata(self) -> Strata:
-        """How the others are drawn."""
+        """The way in which the others are drawn."""
         return Strata(np.flatnonzero(self.probabilities < CERTAIN), self.probabilities, self.count - len(self.certain))
 
     def draw(self, seed: int, round_: int) -> IntArray:
@@ -125,7 +125,7 @@ class Strata:
     """Clients side by side on a line, each as long as its probability, cut into strata of length 1.
 
     Every stratum gives one client to a set. The last client of a stratum may reach over into the next one. The others
-    settle which one of them is to meet it, by their lengths. One of these two stays in the set, and the other goes on
+    settle which one of them is to meet it, by their lengths. One of these two stays in the set, and the other continues
     to the next stratum, with the part that reaches over for its length.
     """
 
@@ -137,7 +137,7 @@ class Strata:
         #: Where each client ends, and the last client of each stratum.
         self.ends, self.last = ends, np.searchsorted(ends, cuts)
         over, start = ends[self.last] - cuts, ends[self.last - 1]
-        #: How much of a stratum is before its last client, and the probability that this one goes on.
+        #: How much of a stratum is before its last client, and the probability that this one continues.
         self.before = start - (cuts - 1.0)
         self.passes = (1.0 - (ends[self.last] - start)) / (1.0 - over)
 
@@ -148,7 +148,7 @@ class Strata:
         return self.settle(np.minimum(met, self.last - 1), passing < self.passes)
 
     def settle(self, met: IntArray, passes: Array) -> IntArray:
-        """Return a client of each stratum, from who meets the last one, and whether that one goes on.
+        """Return a client of each stratum, from who meets the last one, and whether that one continues.
 
         If it is the part of the client that reaches over, it is the one that has come from the stratum before.
         """

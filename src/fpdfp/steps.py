@@ -109,7 +109,7 @@ Step: TypeAlias = float | Schedule | Literal["auto"]
 
 
 class Drawn(NamedTuple):
-    """What clients that are drawn with unequal probabilities p_i mean for steps.
+    """The effect of unequal probabilities p_i on steps.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class Drawn(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What a step can be chosen from; clients send their part once.
+    """The constants from which a step is chosen; clients send their part once.
 
     Attributes
     ----------
@@ -230,7 +230,7 @@ def resolve(
     participation, or clients that differ) it is :class:`Automatic` from 1.5/L', with L' from
     ``noisy_smoothness``.
 
-    With τ > 1 local steps a client that goes on alone needs a step of at most 1/L_i, and the noise of a round
+    With τ > 1 local steps a client that continues alone needs a step of at most 1/L_i, and the noise of a round
     acts on τ steps at once: γ_0 = 1/(L_loc + τ(L' − L)), with ``local_smoothness`` the largest smoothness L_loc of
     what a client minimises, and what is meant to fall with the rounds falls τ times as fast.
     """

@@ -42,11 +42,11 @@ KINDS: dict[str, str] = {
 }
 #: How many answers about points a server keeps.
 KEPT = 5
-#: What each client says of its losses: its size, Lipschitz and convexity constants, and its values at two points.
+#: What each client says about its losses: its size, Lipschitz and convexity constants, and its values at two points.
 FACTS = 5
 
 FLOAT = np.dtype(np.float64)
-#: What is sent as it is.
+#: What is sent unchanged.
 FULL = Full()
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ class Traffic(Mapping[str, Bits]):
 
     @property
     def before_the_end(self) -> Traffic:
-        """The traffic without that of the end: what a run has sent that may go on."""
+        """The traffic without that of the end: what a run has sent that may continue."""
         return self.having("end", NOTHING)
 
     def undone(self, rounds: Bits) -> Traffic:
@@ -145,7 +145,7 @@ class Traffic(Mapping[str, Bits]):
 
 
 def digest(arrays: Any) -> bytes:
-    """Eight bytes that tell points or memories apart, to the last bit; those of a GPU are told apart there."""
+    """Eight bytes that distinguish points or memories, to the last bit, also on a GPU."""
     summary = hashlib.blake2b(digest_size=8)
     for array in arrays:
         if namespace(array) is np:
@@ -158,9 +158,9 @@ def digest(arrays: Any) -> bytes:
 
 
 class Answers(Generic[T]):
-    """What a server keeps of what it was told about points: the latest answers, and for good what came with the facts.
+    """The server's store of answers about points: the latest ones, and for good the answers with the facts.
 
-    Keys are ``("values", point)`` and ``("gradients", point)``, a point being told by its digest.
+    Keys are ``("values", point)`` and ``("gradients", point)``, a point being named by its digest.
     """
 
     def __init__(self, facts: dict[tuple[str, bytes], T]) -> None:
@@ -170,7 +170,7 @@ class Answers(Generic[T]):
     def lacking(self, point: bytes, *, gradients: bool, together: bool) -> tuple[str, ...]:
         """Return what has to be asked where values, or gradients, are wanted.
 
-        ``together`` asks for gradients along with values that have to be asked for in any case.
+        ``together`` requests gradients along with values that have to be requested regardless.
         """
         if self._knows("gradients" if gradients else "values", point):
             return ()
@@ -200,7 +200,7 @@ class Answers(Generic[T]):
 class Meter:
     """Counts what a run sends.
 
-    A :class:`fpdfp.Problem` says which points the losses were asked about (:meth:`asked`), and that clients were asked
+    A :class:`fpdfp.Problem` names which points the losses were asked about (:meth:`asked`), and that clients were asked
     for a constant (:meth:`constant`) or about dual points (:meth:`asked_near`).
 
     Attributes
@@ -208,7 +208,7 @@ class Meter:
     n_clients
         N.
     together
-        Whether gradients are asked for along with values, since both are needed: at the end of a run.
+        Whether gradients are requested along with values, since both are needed: at the end of a run.
     """
 
     def __init__(self, losses: Losses) -> None:
@@ -220,7 +220,7 @@ class Meter:
         self._kind: Kind | None = "facts"
         zero = digest([np.zeros(losses.shape, dtype=losses.dtype)])
         self._known: Answers[None] = Answers({("values", zero): None})
-        self._point = b""  # the point that clients were told last
+        self._point = b""  # the point that clients received last
 
     @property
     def traffic(self) -> Traffic:
@@ -236,7 +236,7 @@ class Meter:
         self.traffic = self.traffic.plus(kind, up, down)
 
     def count_facts(self, losses: Losses, told: int) -> None:
-        """Count what clients say of their losses before anything else, and the bits that each is told of g and B."""
+        """Count what clients say of their losses before anything else, and the bits that each receives of g and B."""
         names = losses.feature_digests
         up = _bits([(FACTS,), *map(np.shape, losses.constants()), *([names.shape] if names.size else [])])
         self.count("facts", self.n_clients * up, self.n_clients * told)
@@ -251,7 +251,7 @@ class Meter:
             self._kind = before
 
     def name_point(self, x: Array) -> bytes:
-        """Return what tells a point from others: a digest."""
+        """Return a key that distinguishes a point from others: a digest."""
         return digest([x])
 
     def asked(self, x: Array, point: bytes, *, gradients: bool = False) -> None:
@@ -270,7 +270,7 @@ class Meter:
             self.count("end" if self._kind == "evaluation" else self._kind, n * plain_bits(x.shape, x.dtype), 0)
 
     def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array]) -> None:
-        """Count a question about dual points near x, with each client's weight, and x unless that was told last."""
+        """Count a question about dual points near x, with each client's weight, and x unless that was sent last."""
         point, n = digest([x]), self.n_clients
         told, self._point = self._point == point, point
         if self._kind is not None:
@@ -278,7 +278,7 @@ class Meter:
             self.count(self._kind, n * _bits(up), n * sent)
 
     def known(self, x: Array) -> list[str]:
-        """Return what the server has kept of what it was told about a point."""
+        """Return the stored answers about a point."""
         return self._known.parts(digest([x]))
 
     def saved_bits(self, x: Array) -> int:
@@ -342,7 +342,7 @@ class Kept(NamedTuple):
         The bits of all differences so far, each counted once.
     seen
         For each client, ``sent`` when it was last brought up to date; −1 before the first time, unless the run starts
-        at zero, which everyone knows.
+        at zero, which all clients know.
     """
 
     message: tuple[Array, ...]
@@ -365,7 +365,7 @@ class Downlink:
         self.share = functools.cache(self._share)
 
     def start(self, message: Any, n_clients: int) -> Kept:
-        """Before the first round: the first message goes out as it is, unless it is zero."""
+        """Before the first round: the first message goes out unchanged, unless it is zero."""
         seen = np.full(n_clients, 0 if is_zero(message) else -1, dtype=np.int64)
         return Kept(tuple(array.copy() for array in message), 0, seen)
 

@@ -1,4 +1,4 @@
-"""Numbers that tell arrays on the GPU apart, without a copy of them in the memory of the host."""
+"""Numbers that distinguish arrays on the GPU, without a copy of them in the memory of the host."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ L2 = 0
 #: As in :mod:`fpdfp._kernels.quantize`.
 PIECE = 1024
 UNIT = 2.0**900
-#: Up to so many pieces, a block's sum is taken in one kernel.
+#: Up to this many pieces, a block's sum is taken in one kernel.
 MIDDLE = 512
 #: Entries of an array are counted in 32 bits.
 MOST_ENTRIES = 2**32 - 512
@@ -26,7 +26,7 @@ MOST_ROWS = 65_535
 
 
 def grid(threads: int, rows: int) -> tuple[int, int]:
-    """Return the blocks for so many threads in each row."""
+    """Return the blocks for a given number of threads in each row."""
     return -(-threads // THREADS), rows
 
 

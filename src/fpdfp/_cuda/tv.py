@@ -12,9 +12,9 @@ from fpdfp._kernels.tv import check_dual_step, check_gradient
 from fpdfp._typing import Array
 
 THREADS = 256
-#: A block has so many threads along z and y; those at its rim only prepare what the others need.
+#: A block has this many threads along z and y; those at its rim only prepare what the others need.
 TILE_Z, TILE_Y = 32, 16
-#: A block goes over so many planes across the x axis, and works out one plane of its neighbour again.
+#: A block goes over this many planes across the x axis, and works out one plane of its neighbour again.
 SLAB = 16
 
 SOURCE = r"""

@@ -19,7 +19,7 @@ ROWS = (4, 2, 1)
 COLUMNS, MOST_THREADS = 2, 128
 #: What the forward projection keeps of blended lines in a block, in bytes, and planes at most.
 LINES, MOST_PLANES = 28_000, 32
-#: A block of the adjoint has so many lines of voxels a side, of such a length; the same numbers are in the source.
+#: A block of the adjoint has this many lines of voxels a side, of such a length; the same numbers are in the source.
 TILE, DEPTH = 16, 64
 WARPS = 16
 #: Shared memory of a block of the adjoint at most: two such fit a multiprocessor of a large GPU.
@@ -115,7 +115,7 @@ def adjoint_groups(y: Array, columns: DeviceColumns, views: Array, groups: Any, 
 def _portions(groups: IntArray, most: int) -> Iterator[slice]:
     """Yield views that are treated together: whole groups, or parts of one group that is too large by itself.
 
-    So a group is divided in the same way whoever else is there, and has the same bits.
+    So a group is divided in the same way anyone who else is there, and has the same bits.
     """
     edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
     first = 0
@@ -170,7 +170,7 @@ def _most_shared() -> int:
 
 
 def _allow(kernel: Any, shared: int, why: str) -> None:
-    """Let a kernel use so much shared memory."""
+    """Let a kernel use an amount of shared memory."""
     if shared > _most_shared():
         raise ValueError(
             f"this scan needs {shared} bytes of shared memory for {why}, but this GPU gives a block {_most_shared()}; "

@@ -1,4 +1,4 @@
-"""Codes of integers without a model: a fixed number of bits, and those of Elias.
+"""Codes of integers without a model: a fixed number of bits, and Elias codes.
 
 P. Elias, "Universal codeword sets and representations of the integers", IEEE Trans. Inf. Theory 21 (1975).
 
@@ -54,7 +54,7 @@ leading_zeros.interpreted = lambda value: 64 - value.bit_length()
 
 @serial
 def bit_length(value: Any) -> Any:
-    """How many bits an integer of at least 0 has: 0 for 0."""
+    """The number of bits that an integer of at least 0 has: 0 for 0."""
     return 64 - leading_zeros(uint64(value))
 
 
@@ -211,7 +211,7 @@ def _read_gamma(words: Any, position: Any, limit: Any) -> Any:
 def read_frequencies(words: Any, limit: Any, first: Any, last: Any, escape: Any, most: Any, frequencies: Any) -> Any:
     """Read one less than each gamma code into the places first to last, and the escape's; return the end, −1 if none.
 
-    Numbers may be up to ``most``; ``escape`` is −1 where there is none.
+    Numbers may be up to ``most``; ``escape`` is −1 without one.
     """
     position = int64(0)
     for place in range(first, last + 2):

@@ -2,7 +2,7 @@
 
 Rows are sorted by client, by stratum, and by ``last``; a stratum of one client is a group. The m times of a group at
 which events happen are numbered in order. A row is at risk, without an event, at the times from ``first`` on and before
-``last``; if it has an event, that is at the time ``event`` (−1 if there is none), which is then ``last``.
+``last``; if it has an event, that is at the time ``event`` (−1 for none), which is then ``last``.
 
 With r_j = w_j exp(z_j) let N be the sum over the rows that are at risk at a time without an event there, D that over
 the c rows with an event. Efron's approximation has c denominators N + (1 − l/c) D, l = 0, …, c − 1, each with the mean
@@ -31,7 +31,7 @@ SETS = 9
 
 
 class Table(NamedTuple):
-    """Who is at risk when.
+    """The rows at risk at each time.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ def examine(z: Any, first: Any, last: Any, event: Any, weights: Any, counts: Any
         own = sums[3, k] * math.exp(sums[2, k] - top)
         sets[:, k] = 0.0
         sets[TOP, k], sets[WITHOUT, k], sets[WITH, k] = top, without, own
-        if counts[k] == 0:  # all rows with an event at that time are left out, and perhaps all rows at risk
+        if counts[k] == 0:  # all rows with an event at that time are excluded, and perhaps all rows at risk
             continue
         steps = counts[k] if efron else 1
         share = masses[k] / steps

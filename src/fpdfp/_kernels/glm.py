@@ -2,11 +2,11 @@
 
 A client's loss is the mean over its rows of φ(z_j, y_j) with z_j = a_jᵀx, plus the ridge ``½ Σ_j l2_j x_j²``.
 ``phi`` and ``slope`` are the addresses of φ and its derivative, p and q their parameters; ``weights`` multiply the
-rows' losses, and ``shifts`` are added to their linear forms, both None where there are none. Gradients take the vector
+rows' losses, and ``shifts`` are added to their linear forms, both may be None. Gradients take the vector
 ``l2``, values the ridge itself, which all clients share.
 
 A matrix is four arguments, here and in the kernels of other losses: a dense X, or ``data``, ``indices`` and ``indptr``
-of a CSR matrix; the others are None, and Numba leaves out what is done with them.
+of a CSR matrix; the others are None, and Numba excludes what is done with them.
 
 φ is a function (z, y, p, q) to a number that is compiled to machine code by itself, and kernels call it by its address,
 which is a number. So a kernel is compiled once for all of them, and a new family of losses compiles only its own
@@ -39,7 +39,7 @@ from fpdfp._typing import Array
 
 #: p and q are parameters, two numbers that are the same for all rows.
 SIGNATURE = float64(float64, float64, float64, float64)
-#: Bytes of a line of the cache, and how many bytes are asked for at most: the nearer caches hold no more.
+#: Bytes of a line of the cache, and how many bytes are requested at most: the nearer caches hold no more.
 LINE, MOST = 64, 1 << 18
 
 

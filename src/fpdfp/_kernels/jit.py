@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def forget_stale_code(folder: Path) -> None:
     """Delete the machine code that Numba keeps of a folder's kernels if any of their sources has changed.
 
-    Numba looks at a kernel's own file, but not at those of the kernels that were compiled into it.
+    Numba looks at a kernel's own file, but not at the files of kernels that were compiled into it.
     """
     stamp = "\n".join(f"{f.name} {f.stat().st_mtime_ns} {f.stat().st_size}" for f in sorted(folder.glob("*.py")))
     cache = folder / "__pycache__"
@@ -198,11 +198,11 @@ _threads = _Threads()
 SURE = 1.0
 #: All threads must be faster than one by this factor: those that wait for work keep cores from other processes.
 MARGIN = 1.1
-#: So many times what one thread took is late.
+#: This many times what one thread took is late.
 LATE = 2.0
 #: Work that comes over a network and takes no longer than this is one thread's.
 SHORT = 0.005
-#: At most so many trials with each number of threads, and at most so many seconds of them.
+#: At most so many trials with each number of threads, and at most this many seconds of them.
 TRIALS, PATIENCE = 5, 0.02
 
 
@@ -253,7 +253,7 @@ def fastest(work: Callable[[], object], size: int) -> Iterator[Watch]:
 class Trial:
     """Chooses one thread or all by what the work itself takes: some of it is done with each in turn, and nothing twice.
 
-    For work that comes again and again over a network, and that nobody may repeat for a trial. What one thread does
+    For work that comes again and again over a network, and that no one may repeat for a trial. What one thread does
     within some milliseconds stays with it: threads that wait for the next request keep cores from other processes.
     """
 
@@ -317,7 +317,7 @@ def _seconds(work: Callable[[], object], *, alone: bool) -> float:
 def until_compiled(plain: Callable[..., Any], fits: Callable[..., bool], patience: float) -> Callable[[F], F]:
     """Have NumPy do what a kernel does, to the last bit, until compiling the kernel is worth its time.
 
-    Machine code that an earlier process has kept is used at once. ``fits`` says whether the arguments are such that
+    Machine code that an earlier process has kept is used at once. ``fits`` states whether the arguments are such that
     ``plain`` can do it; after ``patience`` seconds in it, about what compiling takes, the kernel takes over.
     """
 

@@ -10,7 +10,8 @@ from numba import float64, int64, prange, uint64
 from fpdfp._kernels.glm import dot, sparse_dot
 from fpdfp._kernels.jit import serial, strictly_side_by_side, threaded
 
-#: Vectors that a sparse matrix is multiplied with at once, and of how many they are a multiple, with zeros beside them.
+#: Vectors that a sparse matrix is multiplied with at once, and of how many they are a multiple, with zeros besides
+#: them.
 CHUNK, LANES = 32, 4
 
 
@@ -42,7 +43,7 @@ def multiply_chunk(data: Any, indices: Any, indptr: Any, vectors: Any, out: Any)
     """Multiply up to ``CHUNK`` vectors at once, laid out so that processors do them side by side.
 
     Each vector's sums are taken in the same order as by :func:`fpdfp._kernels.glm.sparse_dot`, so the bits
-    are those of a vector that comes alone.
+    are the same as for a single vector.
     """
     count = vectors.shape[0]
     if count < LANES:
@@ -74,7 +75,7 @@ def width_for(count: Any) -> Any:
 
 @serial
 def turn(vectors: Any, columns: Any) -> None:
-    """Write vectors as columns, with zeros beside them."""
+    """Write vectors as columns, with zeros besides them."""
     for i in range(vectors.shape[0]):
         for j in range(vectors.shape[1]):
             columns[uint64(j), uint64(i)] = vectors[i, j]

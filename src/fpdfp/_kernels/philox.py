@@ -68,7 +68,7 @@ def sample_subset(
     """Write ``count`` distinct integers of ``range(size)``, a uniformly random subset, into ``out``.
 
     Floyd's algorithm: for j = size − count, …, size − 1 draw t in 0…j, and take t, or j if t is in
-    already. ``table`` (a power of two of at least ``2 * count`` entries) says what is in. If it has a bit for each
+    already. ``table`` (a power of two of at least ``2 * count`` entries) describes what is in. If it has a bit for each
     integer it is a set of bits, and otherwise an open-addressing set, so the cost depends on ``count`` and not on
     ``size``. A draw has 53 bits: its bias is below ``size / 2**53``.
     """

@@ -77,7 +77,7 @@ def estimate_gap(u: Any, slope: Any, starts: Any, weights: Any, curved: Any, val
 def descend(
     gram: Any, slope: Any, u: Any, starts: Any, weights: Any, bounds: Any, sweeps: Any, step: Any
 ) -> None:  # fmt: skip
-    """Minimise ½uᵀHu + bᵀu + Σ_G w_G ‖u_G‖ over one block after the other, so many times.
+    """Minimise ½uᵀHu + bᵀu + Σ_G w_G ‖u_G‖ over one block after the other, a given multiple of.
 
     ``slope`` is Hu + b, kept up to date; ``bounds`` are the largest eigenvalues of the blocks of H, and ``step`` is
     room for the largest block. Between two sweeps over all blocks there are four over those that are not 0.
@@ -175,7 +175,7 @@ def prox_sparse(
     data: Any, indices: Any, indptr: Any, turned_data: Any, turned_indices: Any, turned_indptr: Any, steps: Any,
     target: Any, metric: Any, weights: Any, enough: Any, most: Any, v: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Write u ≈ argmin_u ½ Σ_i m_i (u_i − t_i)² + Σ_e w_e |(Bu)_e|, within a duality gap or after so many steps.
+    """Write u ≈ argmin_u ½ Σ_i m_i (u_i − t_i)² + Σ_e w_e |(Bu)_e|, within a gap or some steps.
 
     B and Bᵀ (``turned``) are CSR. The dual v, from which the steps start and which is written, is moved by accelerated
     projected gradient steps whose lengths are given for each entry; u = t − M⁻¹Bᵀv, up to rounding.
@@ -223,8 +223,8 @@ def descend_columns(
     """Minimise ⟨s, u − c⟩ + ½ ‖A(u − c)‖² + ½ Σ R_k (u_k − c_k)² + Σ λ_k |u_k| over one column of A after another.
 
     A is CSC; ``image`` is A(u − c), kept up to date, and ``lengths`` are 1 / (‖a_k‖² + R_k), or 0 for a coordinate that
-    stays as it is. The first sweep is over all columns; it writes the slope along each before its coordinate moves. The
-    others are over those whose coordinate is not 0 after it.
+    stays unchanged. The first sweep is over all columns; it writes the slope along each before its coordinate moves.
+    The others are over those whose coordinate is not 0 after it.
     """
     places, count = np.arange(u.size), u.size
     for sweep in range(sweeps):

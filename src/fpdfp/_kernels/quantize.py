@@ -370,7 +370,7 @@ def compress_in_steps(
 ) -> bool:  # fmt: skip
     """Quantize and dequantize, with threads where that is sooner done, and count the bits of each message.
 
-    They are those of its levels, and ``added``. Returns whether all scales are finite.
+    They include its levels and ``added``. Returns whether all scales are finite.
     """
     count, size = values.shape
     levels, scales = np.empty((count, size), dtype=np.int32), np.empty((count, -(-size // block)), dtype=np.float32)

@@ -1,8 +1,8 @@
 """Levels as tokens, and the probability model of a message's tokens.
 
 A level is split as level = 2^h · q + r with 0 ≤ r < 2^h. The quotient q, from −127 to 127, becomes the token
-q + 127, which an entropy coder writes; r is sent as it is. A level whose quotient is outside becomes the token
-255, the escape, and its 32 bits are sent as they are. h is such that |q| is below 16 on average.
+q + 127, which an entropy coder writes; r is sent unchanged. A level whose quotient is outside becomes the token
+255, the escape, and its 32 bits are sent unchanged. h is such that |q| is below 16 on average.
 
 A model gives each token a frequency out of 4096. There are three kinds: a table of frequencies, and two that
 take three bytes (the largest |q|, the share of zeros, the decay), for messages too short for a table:
@@ -287,7 +287,7 @@ def encode(levels: Any, shift: Any, frequencies: Any, starts: Any, inverses: Any
     """Take in all tokens; write words from the end of ``words`` backwards, and return where they begin.
 
     ``words`` has one entry more than the bound: the next word is written whether it is needed or not, since a
-    branch that nobody can foresee costs more.
+    branch that no one can foresee costs more.
     """
     at = uint64(words.size)
     size = levels.size
@@ -365,7 +365,7 @@ def _refill(state: Any, word: Any) -> Any:
 
 @serial
 def decode(words: Any, count: Any, states: Any, slots: Any, levels: Any) -> Any:
-    """Write the quotient of every level (128 for an escape); return 0, or BROKEN if this is no stream of ours.
+    """Write the quotient of every level (128 for an escape); return 0, or BROKEN for other streams.
 
     ``words`` has four more entries than the ``count`` that belong to the stream.
     """
@@ -419,7 +419,7 @@ def decode(words: Any, count: Any, states: Any, slots: Any, levels: Any) -> Any:
 
 @serial
 def encode_rest(levels: Any, shift: Any, out: Any) -> Any:
-    """Write what the tokens leave out: the lower bits of each level, all 32 of an escape; return the bits."""
+    """Write what the tokens exclude: the lower bits of each level, all 32 of an escape; return the bits."""
     pending, fill, word = uint64(0), 0, 0
     for j in range(levels.size):
         level = int64(levels[uint64(j)])

@@ -2,11 +2,11 @@
 
 Joseph's method: a ray is sampled where it meets the planes of voxels across its main axis, the one along which it
 passes most voxels, by bilinear interpolation on each plane; the sum is weighted with the way from plane to plane. See
-``_kernels.scans.Frames`` for what is known of a view. ``axes`` says which axes may be main ones: 3 for all, 2 for
+``_kernels.scans.Frames`` for what is known of a view. ``axes`` names which axes may be main ones: 3 for all, 2 for
 x and y alone, as in straight scans.
 
-The forward kernel's threads own columns of data, those of the transpose own planes of the volume: nothing is written by
-two of them, and every sum is taken in an order that does not depend on their number.
+The forward kernel's threads own columns of data, the threads of the transpose own planes of the volume: nothing is
+written by two of them, and every sum is taken in an order that does not depend on their number.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def crossed(first: Any, step: Any, begin: Any, end: Any, size: Any) -> Any:
 
 @inline
 def neighbours(g: Any, size: Any) -> Any:
-    """Return the two voxels beside g in (−1, size) and how far g is from the first; outside ones have no share.
+    """Return the two voxels besides g in (−1, size) and how far g is from the first; outside ones have no share.
 
     The result is (first, its share, second, its share).
     """
@@ -75,7 +75,7 @@ def main_axis(way: Any, axes: Any) -> Any:
 
 @inline
 def spacing(way: Any, voxel: Any, main: Any) -> Any:
-    """How far a ray travels from plane to plane."""
+    """The length of a ray from plane to plane."""
     square = (way[0] * voxel[0]) ** 2 + (way[1] * voxel[1]) ** 2 + (way[2] * voxel[2]) ** 2
     return math.sqrt(square) / abs(way[main])
 
@@ -88,7 +88,7 @@ def others(main: Any) -> Any:
 
 @inline
 def steps(shape: Any) -> Any:
-    """How far apart neighbours along each axis are in memory."""
+    """The distance in memory of neighbours along each axis."""
     return shape[1] * shape[2], shape[2], 1
 
 

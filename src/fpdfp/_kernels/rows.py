@@ -1,4 +1,4 @@
-"""What is found of each row, or of rows together, in one go: derivatives of losses, shares of changes, ranks."""
+"""Quantities of each row, or of rows together, in one pass: derivatives of losses, shares of changes, ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels of the X-ray transform are given of a scan, and where in those arrays each number is."""
+"""The arrays that describe a scan to the kernels of the X-ray transform, and their layout."""
 
 from __future__ import annotations
 

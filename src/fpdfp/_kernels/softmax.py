@@ -1,7 +1,7 @@
 """Gradients and values of softmax losses, many clients in one call.
 
 A client's loss is the mean over its rows of ``log Σ_k exp(a_jᵀx_k) − a_jᵀx_{y_j}``, plus the ridge
-``½ Σ_k Σ_j l2_j x_kj²``. Rows, clients and draws are those of :mod:`fpdfp._kernels.glm`; ``x`` has one point that all
+``½ Σ_k Σ_j l2_j x_kj²``. Rows, clients and draws are as in :mod:`fpdfp._kernels.glm`; ``x`` has one point that all
 clients share, or one for each, and a point has a row for each class.
 """
 

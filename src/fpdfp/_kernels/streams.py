@@ -179,7 +179,7 @@ def plan_counted(size: Any, shift: Any, reach: Any, costs: Any, enough: Any, wor
 def _plan_elias(levels: Any, starts: Any, table: Any, best: Any, work: Any, plan: Any) -> Any:
     """Return the length of the shorter of the dense and the sparse stream, or ``best`` if neither is shorter.
 
-    Counting takes a pass, so it is left out where the counts of the tokens say that it cannot win.
+    Counting takes a pass, so it is excluded where the counts of the tokens say that it cannot win.
     """
     shift = plan[SHIFT]
     counts = work[COUNTS]
@@ -476,7 +476,7 @@ def decode_rows(
 ) -> Any:  # fmt: skip
     """Read the scales and levels of bodies that stand one after the other; return whether all could be read.
 
-    A body that is damaged and one in a code that is not read here make no difference: reading it alone tells.
+    A body that is damaged and one in a code that is not read here make no difference: only reading it shows which.
     """
     count, size = levels.shape
     n_blocks = scales.shape[1]

@@ -15,7 +15,7 @@ from numba import prange
 
 from fpdfp._kernels.jit import serial, threaded
 
-#: A thread works on so many planes at a time; each slab works out a plane of its neighbour again.
+#: A thread works on this many planes at a time; each slab works out a plane of its neighbour again.
 SLAB = 16
 
 
@@ -69,7 +69,7 @@ def add_padded(rows: Any, columns: Any, nz: Any, out: Any) -> None:
 
 @serial
 def adjoint_plane(before: Any, v: Any, i: Any, nz: Any, zeros: Any, rows: Any, columns: Any, out: Any) -> None:
-    """Write plane i of Bᵀv; ``before`` is that of the first component one plane back."""
+    """Write plane i of Bᵀv; ``before`` is the first component one plane back."""
     pad(v, i, nz, rows, columns)
     difference(before if i > 0 else zeros, v[0, i] if i + 1 < v.shape[1] else zeros, out)
     add_padded(rows, columns, nz, out)
@@ -118,7 +118,7 @@ def dual_plane(
 ) -> None:
     """Write the components of plane i of v⁺ from planes i and i + 1 of half − γBᵀv; the fourth where there is one."""
     one, sigma, weight = constants[0], constants[2], constants[3]
-    # Beyond the edge the volume goes on as it ends there: the difference is zero.
+    # Beyond the edge the volume continues as it ends there: the difference is zero.
     add_difference(sigma, after if i + 1 < v.shape[1] else here, here, v[0, i], a)
     add_difference(sigma, here[nz:], here, v[1, i], b)
     add_difference(sigma, here[1:], here, v[2, i], c)

@@ -2,7 +2,7 @@
 
 All rays of a detector column share one path seen from above (see ``_kernels.scans.Columns``). Joseph's method
 samples the volume where a ray meets the planes across the path's main axis. On one plane that is, for all rows of the
-column, one line of voxels along z, blended from the two beside the path, at heights that rise evenly from row to row:
+column, one line of voxels along z, blended from the two besides the path, at heights that rise evenly from row to row:
 
     z_b = height + s (b − middle),        s = t · scale.
 
@@ -16,8 +16,8 @@ A knot between two rows q and q + 1 is shared by them in proportion. One below t
 has risen already: the shares 1 − f and f with a negative f. Both sums are taken in float64: they are differences of
 much larger numbers. Of a line of voxels only those that some row sees are taken into account.
 
-The forward kernel's threads own columns of data, those of the transpose own planes of the volume: nothing is written by
-two of them, and every sum is taken in an order that does not depend on their number.
+The forward kernel's threads own columns of data, the threads of the transpose own planes of the volume: nothing is
+written by two of them, and every sum is taken in an order that does not depend on their number.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Cohort(abc.ABC):
     """The clients of a study, wherever they are: the only way from mathematics to their data.
 
     What is asked is a :class:`fpdfp.cohorts.question.Question`. An answer is a sum over clients, so that nothing above
-    this package has the numbers of one of them. What needs these, as a forest plot does, says so by :meth:`ask_each`,
+    this package has the numbers of one of them. What needs these, as a forest plot does, states it by :meth:`ask_each`,
     which a site's policy allows or not.
     """
 

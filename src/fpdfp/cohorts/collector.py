@@ -71,7 +71,7 @@ def decode(
     device: str = "cpu",
     norm_bound: float | None = None,
 ) -> Decoded:
-    """Return a site's messages as arrays; raise MessageError for anything that is not what was asked for."""
+    """Return a site's messages as arrays; raise MessageError for anything that is not what was requested."""
     frames, bits = part.frames, part.bits
     if set(frames) != set(shapes) or bits is None or bits.shape != (len(shapes), len(clients)):
         raise MessageError(f"a reply must have the fields {sorted(shapes)} and bits for {len(clients)} clients")
@@ -97,7 +97,7 @@ def decode_update(part: WorkDone, *how: Any) -> Decoded:
 
 
 def decode_once(part: Columns, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]]) -> Decoded:
-    """Return what a site's clients send once; raise MessageError for anything that cannot be what was asked for."""
+    """Return what a site's clients send once; raise MessageError for anything that cannot be what was requested."""
     if messages:
         shapes = {name: shape for name, (_, shape) in messages.items()}
         compressors = {name: compressor for name, (compressor, _) in messages.items()}
@@ -131,9 +131,9 @@ def check_rows(array: Array | None, rows: Shape) -> None:
 log = logging.getLogger("fpdfp.engines")
 #: How often a site is sent what it lacks: the job, and then what goes with it.
 ATTEMPTS = 3
-#: At the end of a run sites are waited for so many deadlines.
+#: At the end of a run sites are waited for this many deadlines.
 LAST = 3.0
-#: Says which replies cannot be used beside the others, and why.
+#: Says which replies cannot be used besides the others, and why.
 Judge = Callable[[Mapping[int, Decoded]], Mapping[int, str]]
 #: Refuses a site's reply by raising an error.
 Check = Callable[[int, Reply], None]
@@ -160,7 +160,7 @@ class Transport(abc.ABC):
 
     @property
     def carried(self) -> Carried | None:
-        """The bytes that went over the network so far; None where nobody counts them."""
+        """The bytes that went over the network so far; None where no one counts them."""
         return None
 
     @property
@@ -177,7 +177,7 @@ class Transport(abc.ABC):
         return request.write(spec.dump)
 
     def key(self, job: Job, run_id: str) -> str:
-        """Return what tells a job of a run from others: the same for a server that was restarted."""
+        """Return a key that distinguishes a job of a run from others: the same for a server that was restarted."""
         return hashlib.sha256(run_id.encode() + pack(spec.dump(job))).hexdigest()[:32]
 
 
@@ -263,7 +263,7 @@ class Collector:
         replies = self.collect(asked, session, check)
         missing = [self.transport.names[site] for site in asked if site not in replies]
         if missing:
-            # A round that was asked for along with it is counted where it is used, or dropped.
+            # A round that was requested along with it is counted where it is used, or dropped.
             self.waste([one.without(Update.name) for one in replies.values()])
             self.waste_requests([one.without(Update) for one in asked.values()])
             raise AbsentError(f"{', '.join(missing)} did not answer; {len(replies)} of {len(asked)} sites did")
@@ -303,8 +303,8 @@ class Collector:
     ) -> list[Decoded]:
         """Ask the sites of a round, until enough clients have answered; return their replies, decoded.
 
-        ``early`` are replies that came already. ``name`` is that of the round in an error. ``judge`` says which of the
-        replies cannot be used beside the others.
+        ``early`` are replies that came already. ``name`` is that of the round in an error. ``judge`` names which of the
+        replies cannot be used besides the others.
         """
         updates = [request.find(Update) for request in asked.values()]
         count = sum(len(update.digests) for update in updates if update is not None)
@@ -339,7 +339,7 @@ class Collector:
             self._pause()
             again = {site: request for site, request in asked.items() if site not in good}
             self.waste_requests(list(again.values()))
-            # Without them the round cannot go on: a site that is slower than the deadline is given more time, or it
+            # Without them the round cannot continue: a site that is slower than the deadline is given more time, or it
             # would be asked anew for ever.
             wait = None if wait is None else min(2.0 * wait, max(self.deadline or 0.0, self.patience))
             replies = self.exchange(again, session, wait)
@@ -405,11 +405,11 @@ class Collector:
             log.warning("the reply of %s is refused: %s", name, what)
 
     def waste(self, replies: Any) -> None:
-        """Count what came from sites beside what a run without trouble sends."""
+        """Count what came from sites besides what a run without trouble sends."""
         self._waste(replies, ())
 
     def waste_requests(self, asked: Sequence[Request]) -> None:
-        """Count what was sent to sites beside what a run without trouble sends."""
+        """Count what was sent to sites besides what a run without trouble sends."""
         self._waste((), [self.transport.write(request) for request in asked])
 
     def _waste(self, up: Any, down: Any) -> None:

@@ -36,12 +36,12 @@ from fpdfp.traffic import NOTHING, Bits, Downlink, Kept, Meter, full_bits, paylo
 if TYPE_CHECKING:
     from fpdfp._kernels.jit import Watch
 
-#: A round is computed for about so many numbers of replies at a time, if a client sends at least so many: arrays stay
-#: in the processor's caches, and every thread has a batch.
+#: A round is computed for about this many numbers of replies at a time, if a client sends at least this many: arrays
+#: stay in the processor's caches, and every thread has a batch.
 BATCH, LONG = 1 << 20, 1 << 12
 #: Arrays of what clients remember of more bytes than this are kept in a file, where there is a folder for it.
 SPILLED = 1 << 26
-#: The server's copies of what clients elsewhere remember are kept in a file in any case if they have more bytes.
+#: The server's copies of what clients elsewhere remember are kept in a file regardless if they have more bytes.
 SPILLED_COPIES = 1 << 28
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Clients(Cohort):
         The problem, whose weights count in what is asked.
     """
 
-    #: Answers are added up as they come, about so many numbers at a time.
+    #: Answers are added up as they come, about this many numbers at a time.
     at_once: int
 
     def __init__(self, problem: Problem) -> None:
@@ -234,7 +234,7 @@ class Participants(abc.ABC):
         yield
 
     def note(self, seconds: float) -> None:  # noqa: B027 - for those who compute here
-        """Be told how long a round took."""
+        """Record the time of a round."""
 
     def evaluating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
         """Return a context for evaluations between rounds, or after the last one."""
@@ -254,7 +254,7 @@ class Participants(abc.ABC):
             self.run.meter.together = False
 
     def listen(self, stopped: Callable[[], bool]) -> None:  # noqa: B027 - for those who wait
-        """Be told how to find out that the user wants to stop."""
+        """Take the function that reports whether the user wants to stop."""
 
     def sites(self) -> list[dict[str, Any]]:
         """Return what became of the exchanges with each site; nothing where clients are in this process."""
@@ -265,7 +265,7 @@ class Participants(abc.ABC):
         return {}
 
     def resume(self, labels: Mapping[str, str]) -> None:  # noqa: B027 - most are known by nothing
-        """Take note of what a checkpoint says of these clients."""
+        """Take note of what a checkpoint says about these clients."""
 
 
 class LocalParticipants(Participants):
@@ -312,7 +312,7 @@ class LocalParticipants(Participants):
 
     @functools.cached_property
     def _longest(self) -> int:
-        """How many numbers the longest part of a reply has; 0 where a GPU has all at once."""
+        """The number of numbers that the longest part of a reply has; 0 where a GPU has all at once."""
         if self.run.problem.losses.xp is not np:
             return 0
         return max(map(math.prod, self.run.algorithm.reply_shapes().values()))
@@ -400,7 +400,7 @@ def restore(fresh: Any, saved: Mapping[str, Array]) -> Any:
 
 
 def divide(clients: IntArray, numbers: int) -> list[IntArray]:
-    """Return the clients of a round in batches that are not too much, if each sends so many numbers.
+    """Return the clients of a round in batches that are not too much, if each sends a given number of numbers.
 
     >>> [len(batch) for batch in divide(np.arange(25), 100_000)]
     [10, 10, 5]
@@ -459,7 +459,7 @@ class RunningMean:
 
 
 def work_through(batches: Iterable[IntArray], work: Callable[[IntArray], T], threads: int) -> Iterator[T]:
-    """Return what ``work`` returns for each batch, in their order, with so many threads, kernels using one each."""
+    """Return the results of ``work`` for each batch, in order, with some threads; kernels use one thread each."""
     return map(work, batches) if threads == 1 else _with_threads(batches, work, threads)
 
 
@@ -500,12 +500,12 @@ def allocate_memory(algorithm: Remembering, n_clients: int, folder: Path | None)
 
 
 def memory_size(one: Array, n_clients: int) -> int:
-    """Return the bytes of an array like that of one client for so many."""
+    """Return the bytes of an array like that of one client for that many."""
     return int(one.nbytes) * n_clients
 
 
 def has_large_copies(algorithm: Remembering, n_clients: int) -> bool:
-    """Whether a server's copies of what clients remember are kept in a file in any case."""
+    """Whether a server's copies of what clients remember are kept in a file regardless."""
     return sum(memory_size(array, n_clients) for array in algorithm.init_memory(1)) > SPILLED_COPIES
 
 
@@ -539,7 +539,7 @@ def _empty(shape: Shape, dtype: Any, folder: Path | None) -> Array:
 
 
 def put_back(here: Array, saved: Array) -> Array:
-    """Return saved rows: in the file of an array that is in one, else as they are."""
+    """Return saved rows: in the file of an array that is in one, else unchanged."""
     if not is_spilled(here):
         return saved
     here[:] = saved

@@ -52,7 +52,7 @@ class LossFacts:
             raise MessageError(f"shape must be lengths of at least 1, of at most {DEFAULT_LIMIT:,} entries in all")
         rows = (len(self.sizes),) if self.sizes.ndim == 1 and self.sizes.size else (1,)
         if self.sizes.shape != rows or not ((self.sizes >= 1) & (self.sizes <= LARGEST_SIZE)).all():
-            raise MessageError("sizes must say of each client how many samples it has")
+            raise MessageError("sizes must have the number of samples of each client")
         for name in ("probe", "values"):
             if getattr(self, name).shape != rows:
                 raise MessageError(f"{name} must be numbers of shape {rows}")
@@ -65,7 +65,7 @@ class LossFacts:
 @question("facts")
 @dataclasses.dataclass(frozen=True)
 class Facts(Question):
-    """What the server must know of the losses before it can choose steps, and what it asks in any case."""
+    """What the server must know of the losses before it can choose steps, and what it asks regardless."""
 
     reveals = reveals(uses="values hessians")
     answers = LossFacts
@@ -99,7 +99,7 @@ class Facts(Question):
 
 @dataclasses.dataclass(frozen=True)
 class LossBounds:
-    """Lipschitz constants of the clients' gradients, infinite where there are none, and a constant of convexity."""
+    """Lipschitz constants of the clients' gradients, infinite if missing, and a constant of convexity."""
 
     lipschitz: np.ndarray
     least_convexity: float
@@ -164,7 +164,7 @@ class Constants(Question):
         if self.batch_size is not None:
             return LossConstants(losses.batch_smoothness(self.batch_size, factor))
         if factor is None:
-            raise MessageError("Lipschitz constants are asked for in other coordinates, and there are none")
+            raise MessageError("Lipschitz constants were requested in coordinates that the losses lack")
         return LossConstants(losses.lipschitz_in(factor))
 
 
@@ -182,7 +182,7 @@ def check_factor(factor: LinOp | None, shape: Shape) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class LossesAt:
-    """A row for each client of what was asked for."""
+    """A row for each client of what was requested."""
 
     values: Array | None = None
     gradients: Array | None = None
@@ -278,7 +278,7 @@ class Duals(Question):
 @question("information")
 @dataclasses.dataclass(frozen=True)
 class Informations(Question):
-    """Everyone sends the score, the expected information and some numbers at a point.
+    """Each client sends the score, the expected information and some numbers at a point.
 
     Attributes
     ----------
@@ -321,7 +321,7 @@ class OverdispersionSums(NamedTuple):
 @question("overdispersion")
 @dataclasses.dataclass(frozen=True)
 class Overdispersions(Question):
-    """Everyone sends sums from which θ is found, at the coefficients of a model of counts.
+    """Each client sends sums from which θ is found, at the coefficients of a model of counts.
 
     Attributes
     ----------
@@ -366,7 +366,7 @@ class SpreadSums(NamedTuple):
 @question("spread")
 @dataclasses.dataclass(frozen=True)
 class Spread(Question):
-    """Everyone sends the mean kernel weight of its residuals at the coefficients of a model of a quantile.
+    """Each client sends the mean kernel weight of its residuals at the coefficients of a model of a quantile.
 
     The width is the model's own: a point at which few rows share the curvature is refused as for gradients.
 
@@ -408,7 +408,7 @@ class LocalModel(NamedTuple):
 @question("local_models")
 @dataclasses.dataclass(frozen=True)
 class LocalModels(Question):
-    """Everyone sends the slope and the curvature of its loss in some features, at a point that is zero in all others.
+    """The slope and the curvature of each client's loss in some features, at a point that is zero elsewhere.
 
     Attributes
     ----------
@@ -443,13 +443,13 @@ class LocalModels(Question):
     def points_at(self, shape: Shape) -> Points:
         """Return the point, with all features."""
         if len(shape) != 1 or self.features[-1] >= shape[-1]:
-            raise MessageError(f"losses of shape {shape} have no model in the features that are asked for")
+            raise MessageError(f"losses of shape {shape} have no model in the requested features")
         x = np.zeros(shape)
         x[self.features] = self.x
         return Points(x[None], np.array([-1]))
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         return len(self.features) ** 2
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
@@ -461,7 +461,7 @@ class LocalModels(Question):
         """Return what clients send."""
         losses = local.losses
         if not losses.can_restrict or len(losses.shape) != 1 or self.features[-1] >= losses.shape[-1]:
-            raise MessageError(f"losses of shape {losses.shape} have no model in the features that are asked for")
+            raise MessageError(f"losses of shape {losses.shape} have no model in the requested features")
         few = losses.restrict(self.features)
         point = self.x.astype(few.dtype)
         matrices = few.hessians(point, local.clients)

@@ -30,7 +30,7 @@ OUTSIDE, BEYOND = 1e30, 1e20
 #: Bits of the entries of a Hessian, which are correlations, and their step: they are at most 1.
 ENTRY = 14
 UNIT = 1.0 / largest_step(ENTRY)
-#: Bits of the entries of gradients where those of the point are left out, unless a question names another number.
+#: Bits of the entries of gradients where those of the point are excluded, unless a question names another number.
 COARSE = 6
 #: The types of what is sent.
 SENT = {"numbers": "<f8", "slopes": "|u1", "scales": "<f4", "entries": "|u1", "roots": "<f4", "ridge": "<f8",
@@ -47,12 +47,12 @@ def unit_sizes(units: Array) -> Array:
 
 
 class Evaluated(NamedTuple):
-    """What each client sends.
+    """The answer of each client.
 
     Attributes
     ----------
     numbers
-        At each point the loss of the rows that are used and half the deviance of those that are left out, where none
+        At each point the loss of the rows that are used and half the deviance of those that are excluded, where none
         are what makes the loss of all half a deviance (0 but for partial likelihoods); the weights of each fold.
     slopes, scales
         The gradients in fixed point, first their entries in the places that were sent, and the largest of each.
@@ -71,12 +71,12 @@ class Evaluated(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The means over clients: losses with and without the rows left out, gradients, weights of folds, and Hessians.
+    """The means over clients: losses with and without the rows excluded, gradients, weights of folds, and Hessians.
 
-    ``sizes`` is the largest entry of a client's gradient at each point, in the units that were asked for. ``weights``
+    ``sizes`` is the largest entry of a client's gradient at each point, in the units that were requested. ``weights``
     are those of folds in scores (of events for survival, of rows otherwise), ``left_out`` at each point those of the
     clients that do not count there.
-    ``ridge`` is that of each entry of x, empty where no Hessian was asked for.
+    ``ridge`` is that of each entry of x, empty where no Hessian was requested.
     """
 
     values: Array
@@ -93,7 +93,7 @@ class Sums(NamedTuple):
 @question("many_points")
 @dataclasses.dataclass(frozen=True)
 class Evaluations(Question):
-    """Everyone evaluates its loss at many points, at each with all rows or without those of a fold.
+    """Each client evaluates its loss at many points, at each with all rows or without those of a fold.
 
     Attributes
     ----------
@@ -105,13 +105,13 @@ class Evaluations(Question):
     bits, slope_bits
         Of each number of a point, and of a gradient in the places that are sent: up to 32, or 64 for exact ones.
     held
-        The fold that is left out at each point, −1 for none.
+        The fold that is excluded at each point, −1 for none.
     curved
         The points of which the Hessian is wanted, always that of all rows.
     folds
         How folds are drawn, None where all rows are used.
     asked
-        Which entries of gradients are sent beside those in the places of points, as bits; all where it is empty.
+        Which entries of gradients are sent besides those in the places of points, as bits; all where it is empty.
     rest_bits
         The bits of these, if ``slope_bits`` is not less.
     """
@@ -142,7 +142,7 @@ class Evaluations(Question):
     ) -> Self:  # fmt: skip
         """Return the question about points, whose entries in ``places`` are sent; the others must be 0.
 
-        Points that were rounded before to multiples of ``scales`` are sent as they are.
+        Points that were rounded before to multiples of ``scales`` are sent unchanged.
         """
         scaled = points * unit_sizes(units)
         if scales is None:
@@ -172,7 +172,7 @@ class Evaluations(Question):
         there = int(np.unpackbits(self.places).sum())
         wanted = (count_bytes(self.bits, there),)
         if self.numbers.shape != wanted or not (np.isfinite(self.scales) & (self.scales >= 0)).all():
-            raise MessageError("numbers and scales must be those of the points")
+            raise MessageError("numbers and scales must belong to the points")
         folds = 0 if self.folds is None else self.folds.all
         if self.held.min() < -1 or self.held.max() >= folds:
             raise MessageError(f"held must be folds from 0 to {folds - 1}, or −1")
@@ -197,7 +197,7 @@ class Evaluations(Question):
     def unit_sizes(self, d: int) -> Array:
         """Return the units of d entries."""
         if self.units.shape != (d,):
-            raise MessageError(f"units must be those of {d} entries")
+            raise MessageError(f"units must have {d} entries")
         return unit_sizes(self.units)
 
     def _groups(self, there: Array) -> list[tuple[int, Array]]:
@@ -216,11 +216,11 @@ class Evaluations(Question):
         return bool(len(self.curved))
 
     def points_at(self, shape: Shape) -> Points:
-        """Return all points, with the folds that are left out."""
+        """Return all points, with the folds that are excluded."""
         return Points(self.points(math.prod(shape)).reshape(-1, *shape), self.held, self.folds)
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         d = math.prod(shape)
         return len(self.held) * d + len(self.curved) * d * d
 
@@ -228,7 +228,7 @@ class Evaluations(Question):
         """Return what clients send."""
         losses, clients = local.losses, local.clients
         if not isinstance(losses, LinearModel):
-            raise MessageError("losses must be those of a linear model")
+            raise MessageError("losses must have a linear model")
         d = math.prod(losses.shape)
         points, drawn = self.points(d), self.draw_folds(losses)
         with np.errstate(all="ignore"):
@@ -267,7 +267,7 @@ class Evaluations(Question):
         return np.concatenate(written, axis=1), scales
 
     def read_slopes(self, written: Array, scales: Array, d: int) -> Array:
-        """Return the gradients that were written, NaN where they were not asked for."""
+        """Return the gradients that were written, NaN where they were not requested."""
         slopes = np.full((*scales.shape, d), np.nan)
         groups, lengths = self._groups(self.mask(d)), self._lengths(d)
         for (bits, where), part in zip(groups, np.split(written, lengths[:1], axis=1), strict=True):
@@ -375,7 +375,7 @@ class Evaluations(Question):
 
 
 def check_sent(sent: Any, wanted: dict[str, int]) -> None:
-    """Refuse arrays that do not have so many numbers of each client, or are of another type."""
+    """Refuse arrays that do not have a given number of numbers of each client, or are of another type."""
     for name, length in wanted.items():
         array = getattr(sent, name, None)
         if array is None or array.shape != (len(sent[0]), length):
@@ -413,7 +413,7 @@ MOVE_BITS, MOST_DIRECTIONS = 12, 64
 
 
 class SentDuals(NamedTuple):
-    """What each client sends.
+    """The answer of each client.
 
     Attributes
     ----------
@@ -443,10 +443,10 @@ class Means(NamedTuple):
 @question("dual_sums")
 @dataclasses.dataclass(frozen=True)
 class DualSums(Evaluations):
-    """Everyone adds up what bounds of gaps need at dual points near many points.
+    """All clients adds up what bounds of gaps need at dual points near many points.
 
     The dual point of a row is θ = s (φ'(z) − φ''(z) Ad), see :class:`fpdfp.losses.base.DualPoints`, with a direction
-    d and a scale s of each point, and with the rows of a fold left out.
+    d and a scale s of each point, and with the rows of a fold excluded.
 
     Attributes
     ----------
@@ -485,7 +485,7 @@ class DualSums(Evaluations):
             if getattr(self, name).dtype.str != kind or not np.isfinite(getattr(self, name)).all():
                 raise MessageError(f"{name} must be finite and of dtype {kind}")
         if self.moves.shape != (count_bytes(MOVE_BITS, there),) or self.move_scales.shape != (count,):
-            raise MessageError("moves and move_scales must be those of the points")
+            raise MessageError("moves and move_scales must belong to the points")
         if self.shared.ndim != 2 or len(self.shared) > MOST_DIRECTIONS or (self.move_scales < 0).any():
             raise MessageError(f"shared must be at most {MOST_DIRECTIONS} directions, one a row")
         if self.steps.shape != (count, len(self.shared)):
@@ -520,7 +520,7 @@ class DualSums(Evaluations):
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers are sent of each point."""
+        """The number of numbers that are sent of each point."""
         k = len(self.shared)
         return {"curvature": k + k * k, "gradient": 2 + k, "gap": 1}[self.wants]
 
@@ -533,7 +533,7 @@ class DualSums(Evaluations):
         """Return what clients send."""
         losses, clients = local.losses, local.clients
         if not isinstance(losses, LinearModel) or len(losses.shape) != 1 or not losses.has_duals:
-            raise MessageError("losses must be those of a linear model whose conjugates are known")
+            raise MessageError("losses must have a linear model with known conjugates")
         (d,), count, sloped = losses.shape, len(clients), self.wants == "gradient"
         points, directions, drawn = self.points(d), self.directions(d), self.draw_folds(losses)
         ways = np.maximum(self.held, 0) // (1 if self.folds is None else self.folds.count)
@@ -588,14 +588,14 @@ class DualSums(Evaluations):
 
 #: Cells of the linear predictor for areas under ROC curves, in standard deviations from its mean.
 EDGES = np.linspace(-5.0, 5.0, 1001)
-#: The score that tells where the linear predictor is: the weight of rows, and the sums of it and of its square.
+#: The score that shows where the linear predictor is: the weight of rows, and the sums of it and of its square.
 MOMENTS = "moments"
 #: From here on sums of a mean are those of its standard error, which a cross-validation does not use.
 FOR_ERRORS = 4
 
 
 class Scored(NamedTuple):
-    """What each client sends: for each point the sums of the score; counts of cells in single precision."""
+    """The answer of each client: for each point the sums of the score; counts of cells in single precision."""
 
     sums: Array
 
@@ -603,12 +603,12 @@ class Scored(NamedTuple):
 @question("held_scores")
 @dataclasses.dataclass(frozen=True)
 class HeldScores(Question):
-    """Everyone scores its rows that are left out at each of many points.
+    """All clients scores its rows that are excluded at each of many points.
 
     Attributes
     ----------
     about
-        The points, and which rows are left out; all rows where none are.
+        The points, and which rows are excluded; all rows where none are.
     score
         The name of the score, or ``"moments"`` of the linear predictor.
     centres, scales
@@ -633,14 +633,14 @@ class HeldScores(Question):
             raise MessageError("centres must be finite, and scales positive")
 
     def points_at(self, shape: Shape) -> Points:
-        """Return the points, with the folds that are left out."""
+        """Return the points, with the folds that are excluded."""
         return self.about.points_at(shape)
 
     def answer(self, local: LocalLosses) -> Scored:
         """Return what clients send."""
         losses = rows_of(local.losses)
         if not isinstance(losses, LinearModel):
-            raise MessageError("losses must be those of a linear model")
+            raise MessageError("losses must have a linear model")
         all_sums = losses.admit_score(self.score, self.about)
         points, drawn = self.about.points(math.prod(losses.shape)), self.about.draw_folds(losses)
         score = None if self.score == MOMENTS else make_score(self.score, family_of(losses))
@@ -668,7 +668,7 @@ class HeldScores(Question):
             return _score_times(score, losses, x, np.flatnonzero(left_out) + own.start)
         if isinstance(losses, Softmax | ClassModel):
             if score is None:
-                raise MessageError("moments are those of one linear predictor")
+                raise MessageError("moments belong to one linear predictor")
             forms, classes = losses.class_forms(x, own)[left_out], losses._rows.y[own][left_out]
             return score.sums(forms, classes, losses.masses[own][left_out], "multinomial")
         assert isinstance(losses, SingleForm | GLM)

@@ -1,6 +1,6 @@
 """Whether what sites say can be: numbers within bounds, consistent with each other and with those of other sites.
 
-A site may lie about its data, and nobody can see that. But a number that no table has, or that makes the answers of all
+A site may lie about its data, and no one can see that. But a number that no table has, or that makes the answers of all
 other sites vanish, is refused, and the site is named.
 """
 
@@ -18,9 +18,9 @@ from fpdfp.cohorts.collector import Decoded
 from fpdfp.cohorts.losses import LossBounds, LossFacts
 from fpdfp.errors import MessageError
 
-#: So many times what there is to compare it with a reply may be.
+#: This many times what there is to compare it with a reply may be.
 FACTOR = 1e3
-#: A reply is judged by earlier ones alone after so many rounds: at first, differences may be nothing but rounding.
+#: A reply is judged by earlier ones alone after this many rounds: at first, differences may be nothing but rounding.
 ROUNDS = 3
 
 
@@ -96,11 +96,11 @@ class Outliers:
 
 #: The most rows: a column of them has 16 GiB.
 ROWS = 1 << 31
-#: The largest number in an answer: a sum over so many rows of squares of numbers of 1e15.
+#: The largest number in an answer: a sum over this many rows of squares of numbers of 1e15.
 NUMBER = 1e40
 #: What is sent for the value of a loss outside its domain.
 OUTSIDE = 1e100
-#: With so many times the rows, or the weight of a row, of the others' median a site would be the answer alone: the
+#: With this many times the rows, or the weight of a row, of the others' median a site would be the answer alone: the
 #: others would change it by less than one part in a million, which is less than any standard error.
 TIMES = 1e6
 #: With such a constant the steps of a run are so much shorter that it does not end; a tiny one makes it diverge.
@@ -110,17 +110,17 @@ CONSTANTS = 1e9
 def check_facts(name: str, facts: LossFacts, bounds: LossBounds) -> None:
     """Refuse facts and bounds of a site's losses (rows, values, constants) that cannot be."""
     if int(facts.sizes.max(initial=0)) > ROWS or int(facts.sizes.sum()) > ROWS:
-        raise MessageError(f"{name} says that it has {int(facts.sizes.sum())} rows, more than a table can have")
+        raise MessageError(f"{name} reports {int(facts.sizes.sum())} rows, more than a table can have")
     finite = _finite(bounds.lipschitz)
     if finite.max(initial=0.0) > NUMBER or not bounds.least_convexity <= finite.min(initial=np.inf) * (1 + 1e-6):
         raise MessageError(
-            f"{name} says that its losses have Lipschitz constants of {finite.max(initial=0.0):.3g} and are strongly "
+            f"{name} reports losses with Lipschitz constants of {finite.max(initial=0.0):.3g} that are strongly "
             f"convex by {bounds.least_convexity:.3g}, which cannot be"
         )
     for what in ("probe", "values"):
         given = getattr(facts, what)
         if (abs(given[given != OUTSIDE]) > NUMBER).any():
-            raise MessageError(f"{name} says that its losses are {abs(given).max():.3g} at a point, which cannot be")
+            raise MessageError(f"{name} reports losses of {abs(given).max():.3g} at a point, which cannot be")
 
 
 def compare_facts(names: Sequence[str], facts: Sequence[LossFacts], bounds: Sequence[LossBounds]) -> None:
@@ -141,12 +141,12 @@ def _finite(numbers: Array) -> Array:
 
 
 def compare(names: Sequence[str], numbers: Sequence[float], times: float, words: str) -> None:
-    """Refuse a number that is so many times the median of those of the other sites.
+    """Refuse a number that is a given multiple of the median of those of the other sites.
 
     >>> compare(["north", "east", "south"], [100.0, 5e11, 200.0], 1e6, "{:.0f} rows")
     Traceback (most recent call last):
       ...
-    fpdfp.errors.MessageError: east says that it has 500000000000 rows, and the others have 150 rows in the median: \
+    fpdfp.errors.MessageError: east reports 500000000000 rows, and the others report 150 rows in the median: \
 its answer would be that of all
     """
     given = np.asarray(numbers, dtype=np.float64)
@@ -156,7 +156,7 @@ its answer would be that of all
     others = float(np.median(np.delete(given, site)))
     if others > 0 and given[site] > times * others:
         raise MessageError(
-            f"{names[site]} says that it has {words.format(given[site])}, and the others have {words.format(others)} "
+            f"{names[site]} reports {words.format(given[site])}, and the others report {words.format(others)} "
             "in the median: its answer would be that of all"
         )
 

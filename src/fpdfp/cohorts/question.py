@@ -14,7 +14,7 @@ A question is a frozen dataclass in the file of the capability that needs it::
 
 A site's guard reads ``reveals`` before anything is computed. ``answer`` receives the data behind an :class:`Offer`,
 which has the operations that the declaration names and no others. In one process the data are the caller's own, and
-``answer`` receives them as they are.
+``answer`` receives them unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PUBLIC = frozenset({
 })  # fmt: skip
 #: The operation that hands over the rows themselves, for questions that no other operation serves.
 ROWS = "rows"
-#: The names of what requests are about, and of what replies say beside answers.
+#: The names of what requests are about, and of what replies say besides answers.
 RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clients", "each", "needs"})
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
@@ -64,7 +64,7 @@ class Reveals(NamedTuple):
         Its fields: points at which losses are evaluated; weights of rows or clients; designs and models, which name
         columns; and all others. Every field is in exactly one of these.
     uses
-        The operations of the data that ``answer`` may call, beside those that are public.
+        The operations of the data that ``answer`` may call, next to those that are public.
     """
 
     of: Literal["losses", "table", "run"]
@@ -106,7 +106,7 @@ class Points(NamedTuple):
     x
         The points, one a row, each with the shape of the losses.
     held, folds
-        The fold of rows that is left out at each point, −1 for none, and how folds are drawn; None for no folds.
+        The fold of rows that is excluded at each point, −1 for none, and how folds are drawn; None for no folds.
     """
 
     x: Array
@@ -121,7 +121,7 @@ class Columns:
     Attributes
     ----------
     fields, arrays
-        The names of fields, and an array for each, where these are sent as they are.
+        The names of fields, and an array for each, where these are sent unchanged.
     frames, bits
         The encoded messages of the clients in each field, and the bits of each message, by field and client.
     """
@@ -156,7 +156,7 @@ class Question(abc.ABC):
     answers: ClassVar[type] = Columns
     #: Whether clients may be asked some at a time, and the sums of their parts be added.
     in_parts: ClassVar[bool] = True
-    #: Whether the answer tells of each site what a model needs before it, columns and counts: a policy that shows no
+    #: Whether the answer reveals of each site what a model needs before it, columns and counts: a policy that shows no
     #: results of single sites lets it through.
     by_site: ClassVar[bool] = False
 
@@ -169,7 +169,7 @@ class Question(abc.ABC):
 
     @property
     def tells_pairs(self) -> bool:
-        """Whether the answer tells products of pairs of features, as second moments and Hessians do."""
+        """Whether the answer reveals products of pairs of features, as second moments and Hessians do."""
         return False
 
     def check(self, answer: Any) -> None:  # noqa: B027 - most have nothing more to check
@@ -190,11 +190,11 @@ class Question(abc.ABC):
         return np.arange(n_clients)
 
     def count_numbers(self, shape: Shape) -> int:
-        """Return how many numbers a client works with: so many clients are asked at a time as fit into memory."""
+        """Return the count of numbers that a client works with; it limits the clients asked at a time."""
         return int(np.prod(shape)) ** 2
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
-        """Return what each field of an answer goes through, and its shape; nothing where fields are sent as they are.
+        """Return what each field of an answer goes through, and its shape; nothing where fields are sent unchanged.
 
         ``shape`` is that of the losses.
         """
@@ -297,7 +297,7 @@ def rows_of(data: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def tuple_kind(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
-    """Return the kind of a named tuple with some fields: messages, questions and replies are told by these alone."""
+    """Return the kind of a named tuple with some fields: messages, questions and replies are known by these."""
     try:
         return namedtuple(name, fields)
     except (ValueError, TypeError) as error:

@@ -82,7 +82,7 @@ class Ray(RemoteEngine):
     which sends each actor its part, once. Same seed, same participants: the same bits as in one process.
 
     An actor that dies is restarted by Ray, loads its data again, and is sent what its clients remembered; the round in
-    which it died goes on without it, if there are ``min_clients`` others.
+    which it died continues without it, if there are ``min_clients`` others.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class Ray(RemoteEngine):
         if self._load is not None:
             raise ArgumentError("problem", "must have the losses of the engine (engine.losses()) where load is given")
         if losses.device != "cpu":
-            raise ValueError("load must be given for losses on a GPU: each actor makes those of its clients")
+            raise ValueError("load must be given for losses on a GPU: each actor makes the losses of its clients")
         if self.actors:
             self.close()
         self._hire(losses.n_clients, losses.part)
@@ -216,7 +216,7 @@ class Ray(RemoteEngine):
         kind = ray.remote(max_restarts=-1, max_task_retries=0, **options)(Worker)
         for clients in np.array_split(np.arange(n_clients), count):
             if part is not None:
-                # Kept here, since an actor that is restarted asks for it again.
+                # Kept here, since an actor that is restarted requests it again.
                 self._sources.append(ray.put(part(clients)))
             self.actors.append(kind.remote(self._load if part is None else [self._sources[-1]], clients, threads))
 

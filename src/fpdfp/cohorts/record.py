@@ -1,4 +1,4 @@
-"""What clients have answered, in a folder: a run that was interrupted goes on there, and asks nothing twice.
+"""What clients have answered, in a folder: a run that was interrupted continues there, and asks nothing twice.
 
 What the server does with answers is a function of them. So a run begins anew, is given the answers that are there, and
 asks on from where it was: to the bits of a run that was not interrupted, and with its counts.
@@ -35,7 +35,7 @@ from fpdfp.problem import Problem
 FORMAT = 1
 #: Beside an answer: its bits.
 BITS = "bits up"
-#: The file that says what run it is.
+#: The file that describes what run it is.
 ABOUT = "about.json"
 _current: contextvars.ContextVar[Record | None] = contextvars.ContextVar("record", default=None)
 
@@ -66,7 +66,7 @@ class Record:
                 return
             if self.folder.exists() and any(self.folder.iterdir()):
                 raise CheckpointError(f"{self.folder} holds other files: give a folder for this checkpoint alone")
-            #: The name by which sites know a path or a cross-validation: one that goes on is not paid for again.
+            #: The name by which sites know a path or a cross-validation: one that continues is not paid for again.
             self.plan = secrets.token_hex(8)
             text = json.dumps(about | {"plan": self.plan}) + "\n"
             files.write_whole(self.folder / ABOUT, text.encode(), flush=True, private=True)
@@ -75,7 +75,7 @@ class Record:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, CheckpointError):
                 raise
-            raise CheckpointError(f"{self.folder / ABOUT} is not that of a checkpoint: {error}") from error
+            raise CheckpointError(f"{self.folder / ABOUT} does not describe a checkpoint: {error}") from error
 
     def __enter__(self) -> Self:
         self._number = 0
@@ -113,15 +113,13 @@ class Record:
 
 
 def _recognise(problem: Problem) -> str:
-    """Return a digest that tells problems apart, by losses at a probe or, where these are infinite, by their rows."""
+    """Return a digest that distinguishes problems, by losses at a probe or, where these are infinite, by their rows."""
     point = probe(problem.model.shape, problem.model.dtype)
     found = fingerprint(problem)
     if np.isfinite(problem.losses.values(point, np.arange(problem.n_clients))).all():
         return found
     if not isinstance(problem.losses, LinearModel):
-        raise ArgumentError(
-            "checkpoint", f"must be None for {problem.losses!r}: changed data could not be told from those before"
-        )
+        raise ArgumentError("checkpoint", f"must be None for {problem.losses!r}: changed data could not be recognised")
     rows = problem.losses._rows
     arrays = (*problem.losses._matrix, rows.y, rows.weights, rows.shifts)
     return " ".join([found, *(digest(one) for one in arrays if one is not None)])
@@ -132,7 +130,7 @@ def _named(arrays: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def open_record(folder: str | os.PathLike[str] | None, problem: Problem) -> contextlib.AbstractContextManager[Any]:
-    """Return the record of a folder as a context; one without effect where there is none."""
+    """Return the record of a folder as a context; one without effect if missing."""
     return contextlib.nullcontext() if folder is None else Record(folder, problem)
 
 
@@ -158,7 +156,7 @@ def plan_name() -> str:
 
 
 def compare(found: Mapping[str, str], wanted: Mapping[str, str], path: Path) -> None:
-    """Refuse a checkpoint of a different run, and say what differs."""
+    """Refuse a checkpoint of a different run, and describe what differs."""
     different = [
         f"{name} was {found.get(name, 'not recorded')} and is now {value}"
         for name, value in wanted.items()
@@ -169,7 +167,7 @@ def compare(found: Mapping[str, str], wanted: Mapping[str, str], path: Path) -> 
 
 
 def fingerprint(problem: Problem) -> str:
-    """Return a short digest that tells problems apart: every client's size, weight and loss at a probe, g and B.
+    """Return a short digest that distinguishes problems: every client's size, weight and loss at a probe, g and B.
 
     Losses enter with ten digits, since their last bits may differ between machines and numbers of threads.
     """

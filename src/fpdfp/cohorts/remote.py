@@ -84,7 +84,7 @@ class RemoteEngine(Transport):
     Parameters
     ----------
     deadline
-        Seconds after which a round goes on without those that have not answered; None waits for everyone.
+        Seconds after which a round continues without those that have not answered; None waits for all clients.
     min_clients
         How many clients' replies a round needs at least; with fewer it waits, and asks the others again.
     patience
@@ -99,11 +99,11 @@ class RemoteEngine(Transport):
     collector
         Waits for replies.
     masks, session
-        What sites were told of features, and of the run.
+        What sites know of features and of the run.
     run_id
         The name of the run, kept through restarts of the server.
     agreed
-        The coordinates that constants are asked for in.
+        The coordinates that constants are requested in.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class RemoteEngine(Transport):
 
     @property
     def fixed_bound(self) -> float | None:
-        """The bound to which both sides shorten replies, None where there is none."""
+        """The bound to which both sides shorten replies, None if missing."""
         return self.norm_bound if isinstance(self.norm_bound, float) else None
 
     @property
@@ -157,7 +157,7 @@ class RemoteEngine(Transport):
         return RemoteLosses(self, facts, bounds, features)
 
     def declare(self, problems: int, folds: int) -> None:
-        """Tell sites that so many related problems are about to be solved together: nothing where they do not ask."""
+        """Announce to sites that related problems are about to be solved together, if their policies require it."""
 
     def attach(self, problem: Problem) -> Problem:
         """Return the problem with its losses at the sites."""
@@ -189,7 +189,7 @@ class RemoteEngine(Transport):
         *,
         from_zero: bool,
     ) -> None:
-        """Begin a run: each site is told what is run with its next request."""
+        """Begin a run: each site receives the run's description with its next request."""
         told = algorithm.for_sites()
         jobs = [Job(told, compressors, downlink, place, self.fixed_bound) for place in self.places(problem, seed)]
         keys = [self.key(job, self.run_id) for job in jobs]
@@ -207,7 +207,7 @@ class RemoteEngine(Transport):
         if coming is not None and request.about.features == session.features:
             updates = session.updates(coming)
             asked |= {site: request.replace(update) for site, update in updates.items()}
-            session.coming = None  # asked for once
+            session.coming = None  # requested once
 
             def keep_early(site: int, reply: Reply) -> None:
                 check(site, reply)
@@ -221,7 +221,7 @@ class RemoteEngine(Transport):
         return [replies[site] for site in range(len(asked))]
 
     def drop_early(self) -> None:
-        """Forget a round that was asked for ahead and is not done."""
+        """Forget a round that was requested ahead and is not done."""
         early = self.session.early
         if early is not None:
             self.collector.waste([reply.part(Update.name) for reply in early.replies.values()])
@@ -423,7 +423,7 @@ class RemoteParticipants(Participants):
 
     @contextlib.contextmanager
     def evaluating(self, *, last: bool) -> Any:
-        """Within this, sites that do not answer are not waited for; a slow engine asks for what comes next as well."""
+        """Within this, sites that do not answer are not waited for; a slow engine requests what comes next as well."""
         with self.collector.hurry(), self.asking_ahead(last=last):
             yield
 
@@ -433,7 +433,7 @@ class RemoteParticipants(Participants):
 
     @contextlib.contextmanager
     def asking_ahead(self, *, last: bool) -> Any:
-        """Within this, a slow engine asks for what comes next as well."""
+        """Within this, a slow engine requests what comes next as well."""
         session = self.engine.session
         if self.engine.slow and not last:
             run = self.run

@@ -52,7 +52,7 @@ class RemoteDuals:
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
         curvature = CURVATURES.get(self._losses.family)
-        if curvature is None:  # sites say what rounding adds
+        if curvature is None:  # sites describe what rounding adds
             return float(self._ask("gap", {"gap": ()}, direction, scale)["gap"])
         rounding = form_rounding(curvature, self._start["columns"], self._x)
         if direction is None and scale == 1.0:
@@ -84,9 +84,9 @@ BOUNDED = ("Logistic", "Softmax")
 
 
 class RemoteLosses(Losses):
-    """Losses whose data is at sites; the server knows what they have told it, and asks them for all else.
+    """Losses whose data is at sites; the server keeps what they have sent, and requests the rest.
 
-    Values and gradients at the point asked for last are kept, since more than one thing may be wanted there.
+    Values and gradients at the point requested last are kept, since more than one thing may be wanted there.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class RemoteLosses(Losses):
         ends = np.cumsum([0, *(len(fact.sizes) for fact in facts)])
         #: The numbers of each site's clients.
         self.numbers = [np.arange(ends[i], ends[i + 1]) for i in range(len(facts))]
-        #: Whether gradients are asked for along with values, since both are needed: at the end of a run.
+        #: Whether gradients are requested along with values, since both are needed: at the end of a run.
         self.together = False
         #: The site of each client, with the client's number there where the site has several.
         self.client_names = np.array(
@@ -230,7 +230,7 @@ class RemoteLosses(Losses):
 
 
 def _known(values: Array) -> Array:
-    """Return values as they are, infinite where sites have said that a point is outside the domain of their loss."""
+    """Return values unchanged, infinite where sites have said that a point is outside the domain of their loss."""
     return np.where(values >= OUTSIDE / 2, np.inf, values)
 
 

@@ -42,7 +42,7 @@ class Place:
         _checks.real("total", self.total, positive=True)
         numbers, scaling = self.numbers, self.scaling
         if numbers.ndim != 1 or not len(numbers) or numbers[0] < 0 or (np.diff(numbers) <= 0).any():
-            raise ValueError("numbers must be those of clients, in ascending order")
+            raise ValueError("numbers must be client numbers in ascending order")
         if scaling is not None and (scaling.shape != numbers.shape or not (scaling > 0).all()):
             raise ValueError("scaling must be a positive number for each client")
 
@@ -58,7 +58,7 @@ class Job:
     compressors
         One for each field of a reply.
     downlink
-        What the server's messages go through; None where they come as they are.
+        What the server's messages go through; None where they come unchanged.
     place
         The place of the site.
     norm_bound
@@ -86,14 +86,15 @@ class Address:
     Attributes
     ----------
     key, job
-        The key of a run; and the run itself, for a site that was not told it yet.
+        The key of a run; and the run itself, for a site that did not receive it yet.
     features, mask
-        The digest of the features that the losses are functions of, empty for all; these, for a site that was not told.
+        The digest of the features that the losses are functions of, empty for all; these, for a site that did not
+        receive them.
     epoch
         Since which start of the server the rounds of the run count.
     place, clients
         The site's place in the federation, and the numbers of the clients that are asked, in ascending order: all
-        without weights where there is none.
+        without weights if missing.
     each
         Whether the answers are to be seen one by one, and not as a sum over sites.
     """
@@ -160,7 +161,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """What a site answers: to every question, by its name; or the names of what it lacks to answer."""
+    """The answer of a site: to every question, by its name; or the names of what it lacks to answer."""
 
     needs: list[str] = dataclasses.field(default_factory=list)
     answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -172,7 +173,7 @@ class Reply:
             raise MessageError(f"a reply: must be Reply, got {type(given).__name__}")
         if "needs" in given:
             if set(given) != {"needs"}:
-                raise MessageError("a reply: must have answers, or say what it needs")
+                raise MessageError("a reply: must have answers, or name what it needs")
             return cls(validate(given["needs"], list[str], "a reply: needs"))
         kinds = {one.name: one.answers for one in request.questions}
         strange = ", ".join(sorted(ascii(name) for name in given if name not in kinds))
@@ -185,7 +186,7 @@ class Reply:
         """Return the answer to a question that was asked."""
         found = self.answers.get(name)
         if found is None:
-            raise MessageError(f"a reply must have the part {name!r} that was asked for")
+            raise MessageError(f"a reply must have the requested part {name!r}")
         return found
 
     def without(self, name: str) -> Reply:

@@ -69,7 +69,7 @@ class Stamped(Question):
         count = len(self.digests) if self.clients is None else len(self.clients)
         shapes = {(count,)} if isinstance(self.versions, int) else {(count,), self.versions.shape}
         if shapes != {(len(self.digests),)} or (self.clients is not None and self.clients.shape != (count,)):
-            raise MessageError("versions and digests must be those of the clients that are asked")
+            raise MessageError("versions and digests must belong to the clients of the request")
 
     def version_of(self, place: int) -> int:
         """Return the version of one of the clients that are asked."""
@@ -94,7 +94,7 @@ class Message:
         Whether the first difference is one to zeros, which every site knows.
     """
 
-    #: Written as its fields alone, since the type of a question's field says what it is.
+    #: Written as its fields alone, since the type of a question's field describes what it is.
     is_part = True
 
     whole: list[bytes] | None = None

@@ -4,7 +4,7 @@ A parcel holds a tree of dictionaries, lists, texts, numbers, bytes and arrays::
 
     version (1 byte)  tree  CRC-32 (4 bytes)
 
-Every value of the tree begins with a byte that says what it is; lengths are variable-length integers::
+Every value of the tree begins with a byte that describes what it is; lengths are variable-length integers::
 
     00–3f  an integer from 0 to 63            a3  an integer: its length in bytes, and these (little-endian, signed)
     40–5f  a text of 0 to 31 bytes (UTF-8)    a4  a float (8 bytes)

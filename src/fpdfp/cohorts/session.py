@@ -1,4 +1,4 @@
-"""What the server has told each site of a run, and what it must tell it next."""
+"""The server's record of what each site knows of a run, and of what to send next."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Ask(NamedTuple):
     message
         What the clients are to compute with: a named tuple of arrays.
     step
-        The difference that leads to it, a frame for each field; None where the message goes out as it is.
+        The difference that leads to it, a frame for each field; None where the message goes out unchanged.
     """
 
     round: int
@@ -49,7 +49,7 @@ class Ask(NamedTuple):
 
 
 class Early(NamedTuple):
-    """Replies of a round that came along with something else, and what was asked for them."""
+    """Replies of a round that came along with something else, and what was requested them."""
 
     round: int
     replies: dict[int, Reply]
@@ -57,9 +57,9 @@ class Early(NamedTuple):
 
 
 class Masks:
-    """What the sites of an engine were told of the features that runs are about.
+    """The features that the sites of an engine know.
 
-    A set of features is told from others by its digest, which is empty for all of them.
+    A set of features is distinguished from others by its digest, which is empty for all of them.
     """
 
     def __init__(self) -> None:
@@ -91,9 +91,9 @@ class Session:
     Parameters
     ----------
     jobs, keys
-        What each site must know of the run, and what tells it from other runs; none before a run.
+        What each site must know of the run, and what distinguishes it from other runs; none before a run.
     masks
-        What sites were told of features.
+        The features that sites know.
     trusted
         Whether clients that lost what they remember are sent all of it, or only what they have sent themselves.
     from_zero
@@ -104,7 +104,7 @@ class Session:
     features
         The digest of the features that the run is about, empty for all.
     point
-        The point that all sites were told last.
+        The point that all sites received last.
     coming
         What will be asked next, if it is to be asked along with something else.
     early
@@ -187,7 +187,7 @@ class Session:
         return {str(i): {name: getattr(self._memory, name)[i, ...] for name in names} for i in map(int, clients)}
 
     def stamp(self, memory: Any, site: int, clients: IntArray) -> dict[str, Any]:
-        """Return what a request to clients of a site says of their memory, which they may be sent if they disagree."""
+        """Return the stamps of a site's clients for a request; clients that disagree are sent their memory."""
         self._memory = memory
         shared = [getattr(memory, name) for name in self._shared]
         digests = [digest(copy[client] for copy in shared) for client in clients]

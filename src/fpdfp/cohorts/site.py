@@ -120,7 +120,7 @@ class ClientLedger:
                     f"copy must hold arrays of {sorted(known)} as a client has them, got another {name!a}"
                 )
         if digest(copy.get(name, ()) for name in shared_memory(self.algorithm)) != server.digest:
-            raise MessageError("copy must be that of the server's stamp: it was damaged on its way")
+            raise MessageError("copy must match the server's stamp: it was damaged on its way")
         if rows:
             self.memory = self._place(rows)
         self.version, self._pending, self._before = server.version, None, None
@@ -198,7 +198,7 @@ class Site:
             self._restrict(read_mask(about.mask, self.whole.shape[-1]))
         if not self._turn_to(about.features):
             return Reply(["features", "job"] if asked.needs_job else ["features"]).write()
-        # A question about all features may bring a job along that is about some: that is told again where it is needed.
+        # A question about all features may bring a job along that is about some: that is sent again where it is needed.
         fits = about.job is not None and (asked.needs_job or about.job.algorithm.model.shape == self.losses.shape)
         if about.job is not None and fits and (self.job is None or self.key != about.key):
             self.begin(about.job, about.key)
@@ -230,7 +230,7 @@ class Site:
         return sent if not isinstance(sent, tuple) else self._encode(question, sent, own, place)
 
     def _know_point(self, question: At | Duals) -> At | Duals | Lacking:
-        """Return a question with its point, which the server has told now or before."""
+        """Return a question with its point, which the server has sent now or before."""
         if question.x is not None:
             if question.x.shape != self.losses.shape or question.x.dtype.kind != "f":
                 raise MessageError(
@@ -265,7 +265,7 @@ class Site:
                 self.some = digest([features]), features, self.whole.restrict(features)
 
     def _turn_to(self, features: bytes) -> bool:
-        """Answer with the losses as functions of some features, told by their digest; False if they are not here."""
+        """Answer with the losses as functions of some features, named by their digest; False if they are not here."""
         if not features:
             self.losses = self.whole
         elif self.some is not None and self.some[0] == features:
@@ -334,7 +334,7 @@ class Site:
         places: IntArray = np.searchsorted(known, numbers)
         here = known[np.minimum(places, len(known) - 1)]
         if not np.array_equal(here, numbers) or (numbers[1:] <= numbers[:-1]).any():
-            raise MessageError("the server must ask for clients of this site, in the order of their numbers")
+            raise MessageError("the server must request clients of this site, in the order of their numbers")
         return places
 
     def find_all(self, numbers: IntArray | None) -> IntArray:
@@ -347,7 +347,7 @@ class Site:
     def agree(self, ask: Stamped, own: IntArray, *, forget: bool = True) -> bool:
         """Compare what clients remember with the server's stamps, and take its copies; False where one is lacking.
 
-        What was sent and is not confirmed is forgotten only when a round is asked for: it may have been asked for along
+        What was sent and is not confirmed is forgotten only when a round is requested: it may have been requested along
         with something else, and be confirmed later.
         """
         agreed = True
@@ -402,7 +402,7 @@ class Site:
             frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
             found = compressor.dequantize(quantized).reshape(arrays.shape)
             rows = to_host(found).reshape(len(own), -1).astype(np.float64, copy=False)
-            with np.errstate(over="ignore"):  # a run that diverges is told elsewhere
+            with np.errstate(over="ignore"):  # a run that diverges is reported elsewhere
                 self.largest = max(self.largest, math.sqrt(np.einsum("ij,ij->i", rows, rows).max()))
             decoded.append(shorten(found, job.norm_bound))
         sent = type(update.reply)(*decoded)

@@ -32,7 +32,7 @@ from fpdfp.traffic import payload
 
 
 class Sendable(NamedTuple):
-    """How an object is told, and made again.
+    """The description of an object, and its reconstruction.
 
     Attributes
     ----------
@@ -50,13 +50,13 @@ class Sendable(NamedTuple):
 
 
 def by_fields(kind: type) -> Sendable:
-    """Return how a dataclass or a named tuple is told: by its fields."""
+    """Return the description of a dataclass or a named tuple: its fields."""
     hints = constructor_hints(kind)
     return Sendable(kind, hints, lambda value: {name: getattr(value, name) for name in hints})
 
 
 def by_attributes(make: Callable[..., Any], **hints: Any) -> Sendable:
-    """Return how an object is told whose constructor's arguments are its attributes."""
+    """Return the description of an object whose constructor's arguments are its attributes."""
     return Sendable(make, hints, lambda value: {name: getattr(value, name) for name in hints})
 
 
@@ -97,7 +97,7 @@ def penalties_and_maps() -> dict[type, Sendable]:
 
 
 def public_bits(model: Model) -> int:
-    """Return the bits of the arrays of g and B, which clients are told.
+    """Return the bits of the arrays of g and B, which clients receive.
 
     Zero where these cannot be described without code: sites have them already.
     """

@@ -164,7 +164,7 @@ def _many(kind: type, one: Check, hint: Any) -> Check:
         # One block for all of them: a round has hundreds of messages.
         try:
             for part in value:
-                made.append(one(part))  # noqa: PERF401 - the error says how many were right
+                made.append(one(part))  # noqa: PERF401 - the error describes how many were right
         except MessageError as error:
             raise MessageError(f"{len(made)}: {error}") from None
         return made if kind is list else kind(made)

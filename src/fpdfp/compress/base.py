@@ -334,7 +334,7 @@ def check_codec(codec: Any) -> str:
 
 
 def count_bits(codec: str, levels: Array, scales: Array, block: int, lowest: int, highest: int) -> IntArray:
-    """Return the exact bits of the levels of each row: those of the blocks whose scale is not zero."""
+    """Return the exact bits of the levels of each row: blocks whose scale is zero have none."""
     if namespace(levels) is not np:
         return _cuda.count_bits(CODES[codec], levels, scales, block, lowest, highest)
     bits = np.empty(len(levels), dtype=np.int64)
@@ -417,7 +417,7 @@ def _decode_on_gpu(data: bytes, count: int, lowest: int, highest: int) -> Array:
 def decode_rows(bodies: Sequence[Body], size: int, block: int, lowest: int, highest: int) -> tuple[Array, Array] | None:
     """Read the levels and scales of several short messages at once; None where it has to be one after the other.
 
-    That is also where one is damaged: to read it by itself says how.
+    That is also where one is damaged: to read it by itself describes how.
     """
     if len(bodies) < 2 or not 0 < size <= SHORT:
         return None

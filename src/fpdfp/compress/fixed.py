@@ -11,7 +11,7 @@ EXACT = 64
 
 
 def largest_step(bits: int) -> int:
-    """The largest integer of so many bits, one of them for the sign."""
+    """The largest integer of a given number of bits, one of them for the sign."""
     return int(2 ** (bits - 1) - 1)
 
 
@@ -23,7 +23,7 @@ def scale_rows(rows: Array, bits: int) -> Array:
 
 
 def write_fixed(numbers: Array, steps: Array, bits: int) -> Array:
-    """Return numbers as the bytes of integers of so many bits each, given the step of each; 64 bits are exact.
+    """Return numbers as integers with a given number of bits and a step each; 64 bits are exact.
 
     Along the last axis, which is filled up to whole bytes.
 
@@ -43,7 +43,7 @@ def write_fixed(numbers: Array, steps: Array, bits: int) -> Array:
 
 
 def read_fixed(written: Array, steps: Array, bits: int, count: int) -> Array:
-    """Return the numbers that were written, so many along the last axis."""
+    """Return the numbers that were written, with the given length of the last axis."""
     if bits == EXACT:
         exact: Array = np.ascontiguousarray(written).view("<f8").astype(np.float64)
         return exact
@@ -53,5 +53,5 @@ def read_fixed(written: Array, steps: Array, bits: int, count: int) -> Array:
 
 
 def count_bytes(bits: int, count: int) -> int:
-    """Return how many bytes so many numbers take."""
+    """Return the number of bytes that numbers take."""
     return -(-bits * count // 8)

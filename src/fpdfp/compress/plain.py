@@ -37,9 +37,9 @@ from fpdfp.compress.wire import read_varint
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.rng import Draws, check_draws
 
-#: Zeros are left out of so many numbers or more, if at most one in so many is not zero.
+#: Zeros are excluded of this many numbers or more, if at most one in this many is not zero.
 LEAST_SPARSE, SPARSE = 64, 8
-#: Places of so many numbers are written in the Elias omega code, those of more by rANS, which describes its model.
+#: Places of this many numbers are written in the Elias omega code, those of more by rANS, which describes its model.
 FEW = 32
 #: The code of positions that the receiver draws again: 20 bytes, the key and counter they come from.
 ORIGIN = 7
@@ -47,7 +47,7 @@ ORIGIN_BYTES = 20
 
 
 class ValueCompressor(Compressor):
-    """What compressors without levels share."""
+    """The part that compressors without levels share."""
 
     def item(self, dtype: Any) -> np.dtype[Any]:
         """Return the type of the numbers that are sent."""
@@ -131,7 +131,7 @@ def plain_bits(shape: Shape, dtype: np.dtype[Any]) -> int:
 
 
 def has_few_zeros(rows: Array, count: int = 1) -> bool:
-    """Whether it is certain that each of ``count`` rows has so few zeros that it is sent with them."""
+    """Whether each of ``count`` rows certainly has too few zeros to be worth a list of them."""
     size = rows.size // (count or 1)
     return size < LEAST_SPARSE or int(namespace(rows).count_nonzero(rows)) > (count - 1) * size + size // SPARSE
 
@@ -324,7 +324,7 @@ def to_little_endian(values: Array) -> bytes:
 
 
 class SubsetCompressor(Compressor):
-    """What random-k and top-k share: which entries they choose is all that differs."""
+    """The part that random-k and top-k share: which entries they choose is all that differs."""
 
     k: int | float
     codec: str

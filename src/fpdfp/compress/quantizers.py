@@ -38,7 +38,7 @@ from fpdfp.compress.base import (
 from fpdfp.errors import ArgumentTypeError
 from fpdfp.rng import Draws, check_draws
 
-#: Arrays with at most so many entries in all are compressed in one call, by one thread.
+#: Arrays with at most this many entries in all are compressed in one call, by one thread.
 SMALL = 1 << 16
 #: The default bucket, as in the experiments of the QSGD paper.
 BUCKET = 512
@@ -134,7 +134,7 @@ def from_parameter(number: int) -> BlockSpec:
 
 
 class _Plan(NamedTuple):
-    """What compressing arrays of one shape and type needs to know."""
+    """Constants for compressing arrays of one shape and type."""
 
     rounding: tuple[int, int]
     s: int
@@ -144,7 +144,7 @@ class _Plan(NamedTuple):
 
 
 class LevelCompressor(Compressor):
-    """What QSGD, NUQSGD, natural compression and signs share: how they round and scale is all that differs."""
+    """The part that QSGD, NUQSGD, natural compression and signs share: how they round and scale is all that differs."""
 
     codec: str
 
@@ -156,17 +156,17 @@ class LevelCompressor(Compressor):
     @property
     @abc.abstractmethod
     def block_spec(self) -> BlockSpec:
-        """Which entries share a scale."""
+        """The entries that share a scale."""
 
     @property
     @abc.abstractmethod
     def rounding(self) -> int:
-        """How entries are rounded, by its number in ``fpdfp._kernels.quantize``."""
+        """The rounding of entries, by its number in ``fpdfp._kernels.quantize``."""
 
     @property
     @abc.abstractmethod
     def scale_kind(self) -> int:
-        """What the scale of a block is, by its number in ``fpdfp._kernels.quantize``."""
+        """The scale of a block, by its number in ``fpdfp._kernels.quantize``."""
 
     @property
     @abc.abstractmethod
@@ -301,7 +301,7 @@ class LevelCompressor(Compressor):
 
 @dataclasses.dataclass(frozen=True)
 class NormCompressor(LevelCompressor):
-    """What QSGD and NUQSGD share: a number of levels of the norm of a block."""
+    """The part that QSGD and NUQSGD share: a number of levels of the norm of a block."""
 
     levels: int
     block: BlockSpec = BUCKET
@@ -483,7 +483,7 @@ class Natural(LevelCompressor):
     .. math:: Q(x)_i = \mathrm{sign}(x_i) \cdot \begin{cases} 2^{⌈\log_2|x_i|⌉} & \text{with probability }
               |x_i| 2^{-⌊\log_2|x_i|⌋} - 1 \\ 2^{⌊\log_2|x_i|⌋} & \text{otherwise} \end{cases}
 
-    For an entry its exponent is sent, counted down from that of the smallest power of two above the whole
+    For an entry its exponent is sent, counted down from the exponent of the smallest power of two above the whole
     array, which is sent once. Entries below 2⁻¹⁰²¹ of that are rounded to 0 or to it. Arrays whose largest entry is
     above 2¹²⁷ raise an error.
 

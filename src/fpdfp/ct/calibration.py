@@ -395,7 +395,7 @@ def _least_squares(projector: XRayTransform, data: Array, x: Array, steps: int) 
 
 
 def binned(data: Array, geometry: ConeBeam, factors: tuple[int, int]) -> tuple[Array, ConeBeam]:
-    """Return the means of blocks of pixels, and their geometry; the last columns and rows may be left out."""
+    """Return the means of blocks of pixels, and their geometry; the last columns and rows may be excluded."""
     (nu, nv), (a, b) = geometry.detector, factors
     columns, rows = nu // a, nv // b
     small = data[:, : columns * a, : rows * b].reshape(len(data), columns, a, rows, b).mean(axis=(2, 4))

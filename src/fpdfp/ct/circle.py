@@ -57,7 +57,7 @@ class Circle(NamedTuple):
 
 
 def circle(geometry: ConeBeam) -> Circle:
-    """Return the circle of a scan; raise an error with the reason if there is none."""
+    """Return the circle of a scan; raise an error with the reason if it has none."""
     if not geometry.is_straight:
         raise ValueError(_refusal("the panel is tilted: its columns must be along z and its rows across"))
     pitch_u, pitch_v = np.hypot(geometry.u[:, 0], geometry.u[:, 1]), geometry.v[:, 2]
@@ -137,7 +137,7 @@ def _refusal(why: str) -> str:
 
 
 class Coverage(NamedTuple):
-    """Which angles a scan has.
+    """The angles of a scan.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ def redundancy(covered: Coverage, angles: Array, fans: Array, needed: float) -> 
 
 
 def _inside(covered: Coverage, angles: Array) -> Array:
-    """How far angles are from the nearer end of the arc; 0 outside."""
+    """The distance of angles to the nearer end of the arc; 0 outside."""
     along = (angles - covered.begin) % (2 * math.pi)
     inside: Array = np.maximum(np.minimum(along, covered.arc - along), 0.0)
     return inside

@@ -24,12 +24,12 @@ from fpdfp.ct.scans import air, from_rows, line_integrals
 NAME = "scan.toml"
 #: A measured scan that comes with the package.
 EXAMPLE = Path(__file__).with_name("example")
-#: Voxels across the volume where none are given: as many as the binned panel has columns, but at most so many.
+#: Voxels across the volume where none are given: as many as the binned panel has columns, but at most this many.
 VOXELS = 128
 
 
 class Scan(NamedTuple):
-    """What a folder describes."""
+    """The scan that a folder describes."""
 
     projections: Array
     geometry: ConeBeam
@@ -108,7 +108,7 @@ def copy_example(folder: Path) -> None:
 
 
 def _binned(images: Array, factor: int) -> Array:
-    """Return the means of blocks of pixels; the last columns and rows may be left out."""
+    """Return the means of blocks of pixels; the last columns and rows may be excluded."""
     count, nu, nv = images.shape
     columns, rows = nu // factor, nv // factor
     blocks = images[:, : columns * factor, : rows * factor].reshape(count, columns, factor, rows, factor)
@@ -119,7 +119,7 @@ def _binned(images: Array, factor: int) -> Array:
 def run(
     folder: Path, output: Path, *, tv: str, calibrated: bool, device: str, progress: bool | None = None
 ) -> tuple[Calibration | None, Reconstruction]:
-    """Reconstruct the scan of a folder; write the volume, a report in JSON and a picture beside it."""
+    """Reconstruct the scan of a folder; write the volume, a report in JSON and a picture next to it."""
     weight: Any = "auto"
     if tv != "auto":
         try:
@@ -127,7 +127,7 @@ def run(
         except ValueError:
             raise ValueError(f"tv must be a number of at least 0, or 'auto', got {tv!r}") from None
     if not output.parent.is_dir():
-        raise ValueError(f"output: there is no folder {output.parent}")
+        raise ValueError(f"output: {output.parent}: folder not found")
     data, geometry = read_scan(folder)
     found = calibrate(data, geometry) if calibrated else None
     used = geometry if found is None else enlarged(found.geometry, found.extent)
@@ -156,7 +156,7 @@ def _report(found: Calibration | None, result: Reconstruction) -> dict[str, Any]
 
 
 def _draw(found: Calibration | None, result: Reconstruction, file: Path) -> None:
-    """Draw three orthogonal slices, the curves of the calibration and that of the weight."""
+    """Draw three orthogonal slices, and the curves of the calibration and of the weight."""
     from matplotlib.figure import Figure
 
     from fpdfp._array import to_host

@@ -56,7 +56,7 @@ def module_for(device: str) -> ModuleType:
 
 
 def device_name(module: ModuleType) -> str:
-    """Return the name of the device: that of a GPU, or the number of CPU cores.
+    """Return the name of the device: the GPU's name, or the number of CPU cores.
 
     >>> device_name(np).startswith("CPU, ")
     True

@@ -98,7 +98,7 @@ def back_project_filtered(
     cosines = found.distance / np.sqrt(found.distance**2 + columns[:, None] ** 2 + rows**2)
     weights = _view_weights(geometry, found, columns)
     before, after = _beyond(geometry)
-    # A filtered value is at most so many columns from what it is made of.
+    # A filtered value is at most this many columns from what it is made of.
     size, response = ramp(nu + max(before, after), found.pitch[0] * found.radius / found.distance, window)
     cosines, weights, response = (xp.asarray(array, dtype=data.dtype) for array in (cosines, weights, response))
     numbers = tables(part, found)
@@ -114,7 +114,7 @@ def back_project_filtered(
 
 
 def _view_weights(geometry: ConeBeam, found: Circle, columns: Array) -> Array:
-    """What every column of every view is multiplied with: its part of the circle, and how much its lines count."""
+    """The weights of every column of every view: its part of the circle, and the weight of its lines."""
     covered = coverage(found.angles)
     short = min(-columns[0], columns[-1]) / found.pitch[0]
     if short < 0.499 and abs(columns[0] + columns[-1]) > found.pitch[0]:

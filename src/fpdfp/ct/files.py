@@ -30,7 +30,7 @@ _ACCEPTED = ".npy, .mat, .nii, .nii.gz, .tif, or a folder of .tif files"
 HDF5 = b"\x89HDF\r\n\x1a\n"
 #: Kinds of variables that cannot be a volume.
 NOT_ARRAYS = ("cell", "struct", "object", "opaque", "function", "char", "sparse", "unknown")
-#: NIfTI-1 files are a header of so many bytes, then the voxels, x fastest.
+#: NIfTI-1 files are a header of this many bytes, then the voxels, x fastest.
 HEADER = 348
 #: Where the voxels begin in the files that are written here: after the header and four bytes for "no extension".
 OFFSET = 352
@@ -40,7 +40,7 @@ KINDS = {
 }  # fmt: skip
 #: Units of length, as multiples of 1 mm, by their number; 0 means unknown.
 UNITS = {0: 1.0, 1: 1e3, 2: 1.0, 3: 1e-3}
-#: Read in pieces, so that a damaged header cannot ask for more memory than there are bytes in the file.
+#: Read in pieces, so that a damaged header cannot request more memory than there are bytes in the file.
 PIECE = 1 << 24
 
 
@@ -96,7 +96,7 @@ def load_volume(path: str | os.PathLike[str], *, variable: str | None = None, ax
     if variable is not None and not isinstance(variable, str):
         raise TypeError(f"variable must be the name of an array, got {_checks.kind(variable)}")
     if not place.exists():
-        raise FileNotFoundError(f"path: there is no file or folder {place}")
+        raise FileNotFoundError(f"path: {place}: file or folder not found")
     ending = "folder" if place.is_dir() else _ending(place)
     if variable is not None and ending != ".mat":
         raise ValueError(f"variable={variable!r} is for .mat files, got {place}")
@@ -166,7 +166,7 @@ def _ending(path: Path) -> str:
 
 
 def _order(axes: Any, usual: str) -> tuple[int, int, int]:
-    """Where x, y and z are among the axes of the file."""
+    """The places of x, y and z among the axes of the file."""
     names = usual if axes is None else axes
     if not isinstance(names, str) or sorted(names) != ["x", "y", "z"]:
         raise ValueError(f"axes must name x, y and z in the order of the file, such as 'zyx', got {axes!r}")
@@ -175,7 +175,7 @@ def _order(axes: Any, usual: str) -> tuple[int, int, int]:
 
 def _read_npy(path: Path) -> Array:
     try:
-        # Mapped, not read: a damaged header cannot ask for more memory than the file has bytes.
+        # Mapped, not read: a damaged header cannot request more memory than the file has bytes.
         return np.lib.format.open_memmap(path, mode="r")
     except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError) as error:
         raise DataSetError(f"path: {path} is not a .npy file of numbers, or damaged: {error}") from error

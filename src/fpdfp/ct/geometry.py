@@ -100,7 +100,7 @@ class ConeBeam:
         behind = (along <= 0).any(axis=1)
         if behind.any():
             raise ValueError(
-                f"sources: in view {int(behind.argmax())} part of the volume is beside or behind the source; "
+                f"sources: in view {int(behind.argmax())} part of the volume is next to or behind the source; "
                 "the whole volume must lie in front of it, towards the panel"
             )
 
@@ -243,7 +243,7 @@ class ConeBeam:
 
     @property
     def n_views(self) -> int:
-        """How many views there are."""
+        """The number of views."""
         return len(self.sources)
 
     @property

@@ -18,7 +18,8 @@ from fpdfp.linops.base import LinOp, largest_eigenvalue_bound, positive_norm_bou
 from fpdfp.losses.base import Losses, checked_draws
 from fpdfp.rng import Draws, Purpose, table_size
 
-#: Power steps for the norm of a client's projector: at most so many, fewer when the bounds are this near to each other.
+#: Power steps for the norm of a client's projector: at most this many, fewer when the bounds are this near to each
+#: other.
 STEPS, NEAR = 30, 1.01
 #: An allowance for rounding in float32.
 ROUNDING = 1e-3
@@ -41,7 +42,7 @@ class ProjectionLosses(Losses):
     ----------
     projections
         Line integrals, an array of shape ``geometry.data_shape`` of NumPy or CuPy. A read-only array of
-        NumPy in float32 is used as it is; all others are copied.
+        NumPy in float32 is used unchanged; all others are copied.
     geometry
         The scan.
     clients

@@ -167,7 +167,7 @@ def psnr(image: Any, truth: Any, *, peak: float | None = None) -> float:
 class Ellipsoids:
     """A sum of ellipsoids, each of constant density.
 
-    :meth:`project` gives the line integrals of the ellipsoids themselves, in closed form, not those of voxels.
+    :meth:`project` gives the line integrals of the ellipsoids themselves, in closed form, not of voxels.
     Projections that are computed from voxels by the same projector as in the reconstruction make any method look better
     than it is (the "inverse crime"); these projections avoid that.
 
@@ -385,7 +385,7 @@ def _shadows(inverses: Array, centres: Array, ways: Array) -> _Shadows:
     # part · centre = first + a u + b v: the depths say the part
     normal = np.cross(ways[0], ways[1])
     depths = centres @ normal
-    # A centre beside the source is seen nowhere: any other place serves, at some digits' cost.
+    # A centre besides the source is seen nowhere: any other place serves, at some digits' cost.
     seen = np.abs(depths) > 1e-9 * np.linalg.norm(centres, axis=1) * np.linalg.norm(normal)
     parts = np.divide(ways[2] @ normal, depths, out=np.zeros(len(centres)), where=seen)
     places = (parts[:, None] * centres - ways[2]) @ np.linalg.pinv(ways[:2])
@@ -401,7 +401,7 @@ def _shadows(inverses: Array, centres: Array, ways: Array) -> _Shadows:
 
 def _boxes(seen: _Shadows, middle: Array, detector: tuple[int, int]) -> tuple[Array, Array]:
     """Return the first pixels that the shadows may reach, along u and v, and those after the last ones: ``(n, 2)``."""
-    # An ellipse, unless part of the ellipsoid is beside or behind the source: the whole panel is then looked at.
+    # An ellipse, unless part of the ellipsoid is besides or behind the source: the whole panel is then looked at.
     bounded = np.linalg.eigvalsh(seen.inside[:, :2, :2])[:, -1] < 0
     forms = np.where(bounded[:, None, None], seen.inside, np.diag([-1.0, -1.0, 1.0]))
     duals = np.linalg.inv(forms)
@@ -425,7 +425,7 @@ def _quadratic(form: Array, a: Array, b: Array) -> Array:
 
 
 def _chords(inverse: Array, centre: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """Where upright lines at (x, y) enter and leave an ellipsoid; the same place for lines that miss it."""
+    """The points where upright lines at (x, y) enter and leave an ellipsoid; the same place for lines that miss it."""
     across = inverse[:, :2]
     up = inverse[:, 2]
     start = (x - centre[0])[..., None] * across[:, 0] + (y - centre[1])[..., None] * across[:, 1]

@@ -203,7 +203,7 @@ class XRayTransform(LinOp):
 def _real(name: str, array: Any) -> Array:
     """Return a C-ordered array of float32 or float64."""
     if isinstance(array, np.ma.MaskedArray):
-        raise ArgumentTypeError(name, "must not be a masked array: fill in or leave out what is masked")
+        raise ArgumentTypeError(name, "must not be a masked array: fill in or exclude masked values")
     module = np if isinstance(array, list | tuple) else namespace(array)
     given = module.asarray(array)
     if given.dtype.kind not in "fiub":

@@ -83,7 +83,7 @@ class Reconstruction:
 
     @property
     def iterations(self) -> int:
-        """How many iterations were done."""
+        """The number of iterations that were done."""
         return len(self.history["objective"]) - 1
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ def reconstruct(
     accelerated proximal gradient steps in the metric of a convolution that approximates the Hessian of the data term
     (its response to an impulse). It needs about as many steps as a problem without blur. A step costs one projection
     and one back-projection; the prox of the regulariser is computed by warm-started dual steps, until their duality gap
-    is small beside the step. The step size is found from the projections. Views of tilted panels are resampled to
+    is small besides the step. The step size is found from the projections. Views of tilted panels are resampled to
     upright ones first.
 
     Parameters

@@ -39,9 +39,9 @@ def upright(geometry: ConeBeam) -> ConeBeam:
 def rectify(projections: Array, geometry: ConeBeam) -> tuple[Array, ConeBeam]:
     """Return the views that upright panels would have seen from the same sources, and their geometry.
 
-    The rays are lines through the same sources; values between pixels are those of a cubic spline. Columns and rows
-    that the tilted panels do not see are left out. A scan with upright panels keeps its values; rows from the top are
-    reversed. A scan that would lose more than a fifth of its columns or rows is returned as it is.
+    The rays are lines through the same sources; values between pixels follow a cubic spline. Columns and rows
+    that the tilted panels do not see are excluded. A scan with upright panels keeps its values; rows from the top are
+    reversed. A scan that would lose more than a fifth of its columns or rows is returned unchanged.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def rectify_checked(data: Array, geometry: ConeBeam, order: int = 3) -> tuple[Ar
 
 
 def on_circle(data: Array, geometry: ConeBeam) -> tuple[Array, ConeBeam]:
-    """Return views of a scan on a circle near to the given one; raise an error with the reason if there is none."""
+    """Return views of a scan on a circle near to the given one; raise an error with the reason if no circle is near."""
     data, scan = _upwards(data, geometry)
     try:
         circle(scan)

@@ -17,9 +17,9 @@ from fpdfp.errors import AccuracyWarning, ArgumentError, ArgumentTypeError, Data
 
 #: The number of views that are examined.
 VIEWS = 48
-#: The share of the counts beside the object that must be air.
+#: The share of the counts besides the object that must be air.
 AIR = 0.4
-#: Of the brightest counts: rows whose level beside the object is lower show the object there. The beam of a tube falls
+#: Of the brightest counts: rows whose level besides the object is lower show the object there. The beam of a tube falls
 #: by up to a third towards the anode, so that air may have two thirds of the brightest counts.
 FULL = 0.6
 
@@ -103,11 +103,11 @@ def line_integrals(
 
 
 def air(raw: Any, dark: Any = None) -> Array:
-    """Return the unattenuated intensity of each row, read from the air beside the object, as an image for ``flat``.
+    """Return the unattenuated intensity of each row, read from the air besides the object, as an image for ``flat``.
 
     For scans without flat images. The outer eighth of the columns on either side is looked at in all views. Per row,
     the intensity is the mean of the shortest interval that holds two fifths of the counts there: it lies on the air
-    even if the object covers half of these pixels. Rows in which there is no air take the value of the nearest other
+    even if the object covers half of these pixels. Rows without air take the value of the nearest other
     row, with an :class:`fpdfp.errors.AccuracyWarning`.
 
     Parameters
@@ -146,7 +146,7 @@ def air(raw: Any, dark: Any = None) -> Array:
     level = np.array([counts[b : b + part, row].mean() for row, b in enumerate(begins)])
     covered = level < FULL * np.quantile(counts, 0.98)
     if covered.all():
-        raise ValueError("raw: no row shows air beside the object; give flat images")
+        raise ValueError("raw: no row shows air next to the object; give flat images")
     if covered.any():
         warn(
             f"raw: the object fills the view in {int(covered.sum())} of {rows} rows, the first of them "
@@ -218,7 +218,7 @@ def _fill(projections: Array, broken: Array) -> None:
         left, right = np.where(left > bad, right, left), np.where(right < bad, left, right)
         gap = np.maximum(right - left, 1)
         part = ((bad - left) / gap).astype(projections.dtype)
-        # At the ends left and right are the same pixel, and its value is taken as it is.
+        # At the ends left and right are the same pixel, and its value is taken unchanged.
         part[left == right] = 0.0
         projections[:, bad, row] = (1 - part) * projections[:, left, row] + part * projections[:, right, row]
 
@@ -314,7 +314,7 @@ def warn_of_projections(projections: Array, geometry: ConeBeam) -> None:
 
 
 def _counts(projections: Array) -> str | None:
-    """Line integrals are smallest beside the object, counts and transmissions largest, and never 0 or less."""
+    """Line integrals are smallest besides the object, counts and transmissions largest, and never 0 or less."""
     some = _views(projections, np.linspace(0, len(projections) - 1, VIEWS).astype(int))
     columns = some.shape[1]
     if columns < 8 or not some.min() > 0:

@@ -248,13 +248,12 @@ def _prox(half: Array, v: Array, weight: float) -> tuple[Array, Array]:
     return xp.maximum(new_x[0], 0.0), xp.ascontiguousarray(v[0].swapaxes(0, 1))
 
 
-def _store(array: Array, out: Array) -> None:
+def _store(array: Any, out: Array) -> None:
     """Write an array into one of NumPy, from a GPU without another copy."""
-    there: Any = array
     if namespace(array) is np or not out.flags.c_contiguous or isinstance(out, np.memmap):
         out[...] = to_host(array)
     else:
-        there.get(out=out)
+        array.get(out=out)
 
 
 def _overlapping(count: int, planes: int) -> Iterator[tuple[slice, slice]]:

@@ -144,7 +144,7 @@ class Solver:
         return math.sqrt(dot(change, change) / size) if size else 0.0
 
     def _prox(self, y: Array) -> Array:
-        """Accelerated dual steps, until the gap is small beside the step; the duals are kept for the next call."""
+        """Accelerated dual steps, until the gap is small besides the step; the duals are kept for the next call."""
         self.gap = 0.0
         if not self.tv and not self.nonnegative:
             return y

@@ -1,4 +1,4 @@
-"""The weight of the total variation: its unit, and its choice by views that are left out."""
+"""The weight of the total variation: its unit, and its choice by views that are excluded."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class _Search:
         self.iterations = 1
 
     def walk(self, start: float) -> float:
-        """Walk downhill by steps from a logarithm of the weight; return that of the best."""
+        """Walk downhill by steps from a logarithm of the weight; return the best one."""
         at = start
         while True:
             around = [p for p in (at + STEP, at - STEP) if LEAST <= p <= LARGEST]

@@ -233,7 +233,7 @@ def _feature(end: Any, numbers: dict[Any, int], n_features: int) -> int:
         return numbers[end]
     if isinstance(end, str):
         unnamed = "; features have no names here (feature_names, or a data frame to fit)"
-        raise ValueError(f"graph: there is no feature named {end!r}" + ("" if numbers else unnamed))
+        raise ValueError(f"graph: unknown feature {end!r}" + ("" if numbers else unnamed))
     return _checks.integer("graph: a feature", end, at_least=0, at_most=n_features - 1)
 
 
@@ -252,8 +252,8 @@ def feature_graph(X: Any, alpha: float = 0.1, *, clients: Any = None, progress: 
         The penalty: larger means fewer edges.
     clients
         Which client holds each row: then the moments of every client are merged, as they would be in a federation. The
-        covariance is that of all rows together up to rounding, and so is the graph up to the tolerance of the graphical
-        lasso.
+        covariance equals the covariance of all rows together up to rounding, and so is the graph up to the tolerance of
+        the graphical lasso.
     progress
         Whether to show a bar where there are more than 200 features; None, only where standard error is a terminal.
 

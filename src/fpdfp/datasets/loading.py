@@ -121,7 +121,7 @@ def load(
     site
         The column of a table with the site of each row.
     drop
-        Columns of a table to leave out.
+        Columns of a table to exclude.
     categories
         How to treat text columns among the features: ``"error"`` raises an error; ``"onehot"`` makes a 0/1 column named
         ``"column=value"`` for every value, in sorted order, up to 10,000 per column. Columns of dates, and those with
@@ -201,7 +201,7 @@ def _path(source: str | os.PathLike[str], directory: Any) -> Path:
         separators = {os.sep, os.altsep or os.sep}
         if isinstance(source, str) and not separators & set(source):
             raise ValueError(f"source must be one of {', '.join(map(repr, REGISTRY))} or a file, got {source!r}")
-        raise FileNotFoundError(f"source: there is no file {path}")
+        raise FileNotFoundError(f"source: {path}: file not found")
     if directory is not None:
         raise ValueError(f"directory is for registered names; source is the file {path}")
     return path
@@ -319,7 +319,7 @@ def _cached(
 
 
 def _load_arrays(stored: Path) -> dict[str, Array | None] | None:
-    """Return the arrays of a file of the cache; None if there is no such file or it is damaged."""
+    """Return the arrays of a file of the cache; None if the file is missing or damaged."""
     try:
         with stored.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -332,7 +332,7 @@ def _load_arrays(stored: Path) -> dict[str, Array | None] | None:
 
 
 def _store_arrays(stored: Path, arrays: dict[str, Array]) -> None:
-    """Write arrays beside their file and rename it, so that no reader sees half a file; do nothing if that fails."""
+    """Write arrays next to their file and rename it, so that no reader sees half a file; do nothing if that fails."""
     part = None
     try:
         stored.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

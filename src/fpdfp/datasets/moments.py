@@ -23,9 +23,9 @@ class Moments:
 
     .. math:: n, \qquad m = \tfrac1n \sum_j a_j, \qquad S = \sum_j (a_j - m)(a_j - m)^T
 
-    They are sufficient for the covariance of all rows together: ``+`` merges those of two clients, by the update of
-    Chan, Golub and LeVeque, which does not lose digits where means are large. Where variances are all that is wanted,
-    ``scatter`` is its diagonal.
+    They are sufficient for the covariance of all rows together: ``+`` merges the moments of two clients, by the update
+    of Chan, Golub and LeVeque, which does not lose digits where means are large. Where variances are all that is
+    wanted, ``scatter`` is its diagonal.
 
     References
     ----------
@@ -118,7 +118,7 @@ class Moments:
 
     @property
     def numbers(self) -> int:
-        """How many numbers a client sends: the number of rows, a mean, and the lower triangle of the scatter."""
+        """The count of numbers that a client sends: the number of rows, a mean, the lower triangle of the scatter."""
         d = len(self.mean)
         return 1 + d + (d if self.scatter.ndim == 1 else d * (d + 1) // 2)
 

@@ -160,7 +160,7 @@ def _download(entry: Registered, folder: Path, progress: bool | None) -> Path:
     try:
         pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16)(entry.url, str(part), None)
         verify(entry, sha256(part), entry.url)
-        part.chmod(0o600)  # the downloader writes the file anew: tables belong to whoever fetched them
+        part.chmod(0o600)  # the downloader writes the file anew: tables belong to anyone who fetched them
         path = folder / entry.url.rsplit("/", 1)[-1]
         part.replace(path)
     finally:
@@ -205,5 +205,5 @@ class Bar:
         self._progress.reset(self._task, total=self.total)
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Leave the bar unchanged."""
         self._progress.stop()

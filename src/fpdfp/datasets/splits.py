@@ -227,7 +227,7 @@ def _sizes(n_rows: Any, n_clients: Any, at_least: Any = 1) -> tuple[int, int]:
 
 
 def _shares(n_rows: int, n_clients: int, concentration: float, generator: np.random.Generator) -> Array:
-    """Return the clients of so many rows in order, in shares drawn from a Dirichlet distribution."""
+    """Return the clients of a given number of rows in order, in shares drawn from a Dirichlet distribution."""
     shares = generator.dirichlet(np.full(n_clients, min(concentration, _EQUAL)))
     ends = np.rint(np.cumsum(shares) * n_rows).astype(np.int64)
     ends[-1] = n_rows
@@ -309,7 +309,7 @@ def plot(clients: Any, y: Any = None, path: str | os.PathLike[str] | None = None
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     if layers[0].name is not None:
         handles, texts = axes.get_legend_handles_labels()
-        # in the order of the bars, the topmost colour first, and beside them, where it hides nothing
+        # in the order of the bars, the topmost colour first, and besides them, where it hides nothing
         axes.figure.legend(handles[::-1], texts[::-1], title="label", loc="outside right upper", frameon=False)
     return save(axes.figure, path)
 

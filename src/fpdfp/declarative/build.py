@@ -1,4 +1,4 @@
-"""What settings describe: the problem, what to measure, the method and its messages."""
+"""Problems, metrics, methods and messages, built from settings."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def deal(
 
 
 def make_penalty(penalty: dict[str, Any]) -> fpdfp.penalties.Penalty:
-    """Make a penalty that needs no more than its own settings; that of images is the total variation."""
+    """Make a penalty that needs no more than its own settings; for images, the total variation."""
     kind = penalty["kind"]
     if kind == "l1":
         return fpdfp.penalties.L1(penalty["weight"])
@@ -156,7 +156,7 @@ class BuiltRows(Built):
 
 
 class Rows(NamedTuple):
-    """Rows, their labels as they are, who holds them, and the names of columns and classes."""
+    """Rows, their labels unchanged, who holds them, and the names of columns and classes."""
 
     X: Any
     y: Array
@@ -387,7 +387,7 @@ def _penalty(penalty: dict[str, Any], operator: dict[str, Any], shape: Any, matr
     else:
         raise ArgumentError(
             "penalty.size",
-            "must say how many successive entries of Bx make a group; it is automatic for images "
+            "must be the number of successive entries of Bx in a group; it is automatic for images "
             "(operator.kind 'gradient') and for several classes (loss.kind 'softmax') alone",
         )
     if len(shape) == 2:

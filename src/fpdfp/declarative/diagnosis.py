@@ -1,4 +1,4 @@
-"""What there is on this machine, and how to get what is not."""
+"""The state of this machine, and how to install what is missing."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def cores() -> int:
 
 @contextlib.contextmanager
 def workers(start: Callable[..., None] | None = None, *arguments: Any, jobs: int | None = None) -> Iterator[Any]:
-    """Processes, each with one thread, that are told what to work on by calling ``start`` if it is given."""
+    """Processes, each with one thread, that call ``start`` first if it is given."""
     before = os.environ.get("NUMBA_NUM_THREADS")
     os.environ["NUMBA_NUM_THREADS"] = "1"
     try:

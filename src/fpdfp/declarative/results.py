@@ -22,9 +22,9 @@ PLAIN = (
     "folder", "setting", "name", "seed", "status", "rounds", "objective", "relative_error", "relative_gap",
     *Traffic().totals, "seconds",
 )  # fmt: skip
-#: Up to so many runs each have a column of their own.
+#: Up to this many runs each have a column of their own.
 FEW = 3
-#: Relative errors of which it is told when each run reached them.
+#: Relative errors for which the table reports when each run reached them.
 ERRORS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 
 
@@ -115,7 +115,7 @@ def number(value: float | None, form: str) -> str:
 
 
 def differences(first: Any, second: Any) -> dict[str, tuple[Any, Any]]:
-    """Return the dotted keys at which nested settings differ, with both values, None where there is none.
+    """Return the dotted keys at which nested settings differ, with both values, None for missing ones.
 
     >>> differences({"run": {"rounds": 1, "tol": 0.0}}, {"run": {"rounds": 2, "tol": 0.0}})
     {'run.rounds': (1, 2)}

@@ -70,7 +70,7 @@ MESSAGES = {
 
 
 class Job(NamedTuple):
-    """A run: what it is called in tables and reports, its settings, its seed, its folder, and that of the experiment.
+    """A run: what it is called in tables and reports, its settings, seed and folder, and the experiment's folder.
 
     ``changes`` are the values of the keys that are swept.
     """
@@ -148,7 +148,7 @@ def mark_interrupted(job: Job) -> None:
 
 
 def line(job: Job) -> dict[str, Any]:
-    """Return what a table says of a run."""
+    """Return what a table says about a run."""
     saved = load(job.folder)
     return {"folder": str(job.folder), "setting": job.changes, **results.summary(saved)}
 
@@ -187,7 +187,7 @@ def group(jobs: Sequence[Job]) -> list[list[Job]]:
 def run_together(jobs: Sequence[Job], progress: bool | None) -> None:
     """Solve the problems of some runs at once, and write the folders of those that were begun.
 
-    Answers are kept until all have ended, so that an interrupted group goes on to the same bits.
+    Answers are kept until all have ended, so that an interrupted group continues to the same bits.
     """
     ordered = sorted(jobs, key=lambda job: -float(job.settings["penalty"].get("weight", 0.0)))
     built = [build(job.settings) for job in ordered]
@@ -254,7 +254,7 @@ def _make_history(built: Built, found: ManyResult, place: int, traffic: Traffic,
 
 
 class Outcome(NamedTuple):
-    """What came of an experiment.
+    """The outcome of an experiment.
 
     Attributes
     ----------
@@ -302,7 +302,7 @@ def run_file(
     jobs: int | None,
     watch: Callable[[Path], contextlib.AbstractContextManager[None]],
 ) -> Outcome:
-    """Run everything that a file declares: in this process where ``jobs`` is 0, else in so many (None: all cores).
+    """Run everything that a file declares, in this process if ``jobs`` is 0, else in some processes (None: all cores).
 
     What is done already is not done again; without ``resume`` a folder that holds results is refused. The runs are done
     within the context that ``watch`` returns for their folder.
@@ -310,7 +310,7 @@ def run_file(
     cases = read(file, assignments)
     name, folder = _place(cases, output)
     if not resume and holds_results(folder):
-        raise SettingsError(f"{folder} holds results already: --resume goes on there, --output takes another folder")
+        raise SettingsError(f"{folder} holds results already: --resume continues them, --output takes another folder")
     todo = _check_all(cases, folder)
     found = {job.folder: line(job) for job in todo if is_done(job)}
     left = group([job for job in todo if job.folder not in found])
@@ -380,7 +380,7 @@ def _place(cases: Sequence[Case], output: Path | None) -> tuple[str, Path]:
 
 
 def _check_all(cases: Sequence[Case], folder: Path) -> list[Job]:
-    """Return all jobs, if every setting can be run and none of the folders is that of another."""
+    """Return all jobs, if every setting can be run and no two share a folder."""
     todo = list_jobs(cases, folder)
     for job in todo:
         is_done(job)
@@ -394,7 +394,7 @@ def _check_all(cases: Sequence[Case], folder: Path) -> list[Job]:
 
 
 def locate(error: Exception, case: Case) -> SettingsError:
-    """Return an error of the library as one about the settings: with the place of what it is about, if it says so."""
+    """Return an error of the library as one about the settings: with the place of what it is about, if it states it."""
     message, argument = str(error), getattr(error, "argument", "")
     key = ABOUT.get(argument) or tuple(argument.split(".") if "." in argument else ())
     file = str(case.settings["data"].get("file", ""))
@@ -410,7 +410,7 @@ def locate(error: Exception, case: Case) -> SettingsError:
 
 @contextlib.contextmanager
 def show_warnings() -> Iterator[None]:
-    """Have warnings told in a line each."""
+    """Print each warning in a line."""
     with warnings.catch_warnings():
         for kind in (AccuracyWarning, DivergenceWarning, StepTooLargeWarning):
             warnings.simplefilter("always", kind)

@@ -6,7 +6,7 @@
 ``printed`` is the paper's model: a plain sum over all rays, voxels with a side of 1, b = A x₀ + noise with the very A
 that reconstructs. ``mean`` is a variant for which a total variation with the weight 10⁻³ is about what gives the best
 image: a mean over the V views and an integral over the panel (a is the area of a pixel, seen at the axis, in faces of
-voxels), and voxels with a side of 0.1, so that line integrals are a few units, as those of scans are. The projections
+voxels), and voxels with a side of 0.1, so that line integrals are a few units, as in real scans. The projections
 of phantoms are then their exact line integrals.
 
 The source goes round the volume at 4 times its width; the panel is 6 times its width away from the source and just sees
@@ -80,9 +80,9 @@ class Scan(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BuiltScan(Built):
-    """A problem on a scan: with the noisy projections, who holds each view, and what tells it apart from others.
+    """A problem on a scan: with the noisy projections, the owner of each view, and a key that identifies the problem.
 
-    ``there`` is the truth on the device of the projections; ``source`` and ``kind`` say what it is and what its
+    ``there`` is the truth on the device of the projections; ``source`` and ``kind`` describe what it is and what its
     projections are; ``device`` is the name of that device.
     """
 
@@ -110,7 +110,7 @@ class BuiltScan(Built):
         return ct.psnr(x[:, :, self.middle], self.there[:, :, self.middle], peak=1.0)
 
     def reconstruct(self) -> Any:
-        """Minimise with all views in one place; x ≥ 0 is not asked for, and so the minimum is that of the problem."""
+        """Minimise with all views in one place; x ≥ 0 is not requested, so it is the minimum of the problem."""
         found = minimise(
             self.projections, self.geometry, self.tv / (self.scan.views * self.scan.weight), nonnegative=False,
             iterations=ITERATIONS, tol=ENOUGH, progress=False,

@@ -425,7 +425,7 @@ def parameters(kind: Any) -> dict[str, Parameter]:
 def check_made(table: Table, classes: Mapping[str, type], words: tuple[str, ...]) -> Any:
     """Check a section that names a class, or one of some words; keep all its parameters, and return what was made.
 
-    A word is returned as it is.
+    A word is returned unchanged.
     """
     kind = table.text("kind", words[0] if words else REQUIRED, [*words, *classes])
     if kind in words:
@@ -486,7 +486,7 @@ def remake(settings: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
 
 
 def remake_messages(settings: Mapping[str, Any]) -> Any:
-    """Make what checked settings say of messages, as ``fpdfp.solve`` takes it."""
+    """Make the compressors that checked settings describe, for ``fpdfp.solve``."""
     if "kind" not in settings:
         return {name: remake_messages(one) for name, one in settings.items()}
     if settings["kind"] in ("automatic", "none"):

@@ -32,7 +32,7 @@ FORMAT = 5
 
 
 class Checkpoint(NamedTuple):
-    """All that is needed to go on."""
+    """All that is needed to continue."""
 
     round: int
     first_round: int
@@ -48,7 +48,7 @@ class Checkpoint(NamedTuple):
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write atomically: into a temporary file beside it, flushed to disk, then renamed over the old one."""
+    """Write atomically: into a temporary file next to it, flushed to disk, then renamed over the old one."""
     meta = {
         "format": FORMAT,
         "round": checkpoint.round,
@@ -91,7 +91,7 @@ def check_path(path: Path) -> None:
 
 
 def _temporary(path: Path) -> tuple[int, str]:
-    """Make an empty file beside the checkpoint."""
+    """Make an empty file next to the checkpoint."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
@@ -100,7 +100,7 @@ def _temporary(path: Path) -> tuple[int, str]:
 
 
 def load(path: Path) -> Checkpoint:
-    """Read a checkpoint; a missing, cut or foreign file is an error that says so."""
+    """Read a checkpoint; a missing, cut or foreign file is an error that states it."""
     try:
         with files.open_sealed(path) as file, np.load(file, allow_pickle=False) as archive:
             contents = {name: archive[name] for name in archive.files}
@@ -149,8 +149,8 @@ def _under(prefix: str, contents: Mapping[str, Array]) -> dict[str, Array]:
 def describe(value: object) -> str:
     """Write a method, schedule or compressor so that equal ones are written alike, here and elsewhere.
 
-    Numbers that were chosen automatically have ten digits, a schedule is told by its steps, and an object without a
-    text of its own by its type.
+    Numbers that were chosen automatically have ten digits, a schedule is described by its steps, and an object without
+    a text of its own by its type.
     """
     if isinstance(value, Schedule):
         steps = ", ".join(f"{value(k):.9e}" for k in (0, 1, 10, 1000, 100_000))

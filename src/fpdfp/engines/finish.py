@@ -1,9 +1,9 @@
 """How a run with an l1 norm ends early: a Newton step in the features that are not zero, certified where it leads.
 
 Near the solution few features count, and clients can afford to send how their losses curve in these. The server then
-minimises a quadratic model of f plus the penalty in these features, all others being zero, and asks for a certificate
+minimises a quadratic model of f plus the penalty in these features, all others being zero, and requests a certificate
 of the point that this leads to. That is a bound like any other, whatever the step was made of: a model that was wrong
-costs a look in vain, and the run goes on from where it was.
+costs a look in vain, and the run continues from where it was.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from fpdfp.quadratic.statement import Quadratic
 
 #: About the bits of a second derivative.
 BITS = 12
-#: What a step is taken to cost beside these: exchanges, of the model and of the certificate. The bits of the latter are
-#: also sent in a run that goes on, at its end.
+#: What a step is taken to cost besides these: exchanges, of the model and of the certificate. The bits of the latter
+#: are also sent in a run that continues, at its end.
 EXCHANGES = 2
-#: A run that ends with a step is to cost less than so many times one that goes on.
+#: A run that ends with a step is to cost less than this many times one that continues.
 CHEAPER = 1.0
 #: The most features of a model: clients send a message of the square of that, 500,000 numbers of BITS, about 0.75 MB.
 MOST = 1000
@@ -39,7 +39,7 @@ MOST = 1000
 COARSE = 1e-8
 #: The least eigenvalue of a model, in coordinates with a diagonal of ones.
 EPS = 1e-12
-#: After a Newton step the relative gap is taken to be at most so many times the square of what the step gains. Steps
+#: After a Newton step the relative gap is taken to be at most this many times the square of what the step gains. Steps
 #: from farther away are in vain: runs to 1e-3 take 20 % more bits without this (docs/results/ablation.md). On the
 #: problems named above a looser tolerance costs up to 2.1 times as much as a tighter one with 100, and 1.55 with 3,000.
 SQUARED = 3000.0
@@ -48,7 +48,7 @@ SQUARED = 3000.0
 class Finish:
     """Takes Newton steps in few features, in runs with a preconditioner from second moments.
 
-    In others clients have not been asked for anything of the kind, and are not asked now.
+    In others clients have not been requested anything of the kind, and are not asked now.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Finish:
         return 0 < count <= MOST and self._pays(count, relative)
 
     def _pays(self, count: int, relative: float) -> bool:
-        """Whether a run that ends with a step in so many features is predicted to cost less than one that goes on.
+        """Whether ending a run with a step in some features is predicted to cost less than continuing.
 
         ``relative`` is the gap that the server expects; what is left is predicted from the digits that the rounds so
         far have brought.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fpdfp.engines.result import Result
     from fpdfp.engines.run import Run
 
-#: The next round that is kept is so much later than the last one, and so many numbers are kept at most.
+#: The next round that is kept is so much later than the last one, and this many numbers are kept at most.
 GROWTH, ROOM = 1.08, 1 << 22
 
 

@@ -43,7 +43,7 @@ TINY = 1e-300
 
 
 class Observer:
-    """A callback of ``fpdfp.solve`` that is told of all that happens: subclass it and give what is wanted.
+    """A callback of ``fpdfp.solve`` that is notified of all events: subclass it and override methods.
 
     >>> import numpy as np
     >>> import fpdfp
@@ -59,22 +59,22 @@ class Observer:
     """
 
     def __call__(self, run: Run) -> Any:
-        """Be told that a round is done; True ends the run."""
+        """Called when a round is done; True ends the run."""
 
     def started(self, run: Run, rounds: int) -> None:
-        """Be told that a run begins, or goes on from a checkpoint, and how many rounds it is to have in all."""
+        """Called when a run begins, or continues from a checkpoint, and how many rounds it is to have in all."""
 
     def evaluated(self, run: Run) -> None:
-        """Be told that the history has a new row."""
+        """Called when the history has a new row."""
 
     def saved(self, run: Run) -> None:
-        """Be told that a checkpoint is written."""
+        """Called when a checkpoint is written."""
 
     def finished(self, run: Run, result: Result) -> None:
-        """Be told how a run ended."""
+        """Called at the end of a run."""
 
     def failed(self, run: Run, error: BaseException) -> None:
-        """Be told that a run ends with an error, which is raised after this."""
+        """Called when a run ends with an error, which is raised after this."""
 
 
 class Interrupt:
@@ -183,7 +183,7 @@ class Loop:
         return ended
 
     def recall(self) -> Ending | None:
-        """Return how a run that is resumed has ended, None if it has not, or is to go on to a smaller tolerance."""
+        """Return how a run that is resumed has ended, None if it has not, or is to continue to a smaller tolerance."""
         if self.stopping is None or self.options.tol is None or self.stopping.tol > self.options.tol:
             return None
         return self.stopping.recall(self.run.ended)
@@ -258,11 +258,11 @@ class Loop:
         return ending
 
     def note(self, ending: Ending | None) -> None:
-        """Have checkpoints say how the run has ended; None: it has not."""
+        """Have checkpoints describe how the run has ended; None: it has not."""
         self.run.ended = "" if ending is None or self.stopping is None else self.stopping.describe(ending)
 
     def try_to_evaluate(self) -> None:
-        """Evaluate between rounds; where sites do not answer the round has no row, and the run goes on."""
+        """Evaluate between rounds; where sites do not answer the round has no row, and the run continues."""
         try:
             with self.run.participants.evaluating(last=self.run.round == self.options.rounds):
                 self.evaluate()
@@ -336,7 +336,7 @@ class Loop:
             one.saved(self.shown)
 
     def go_back(self, what: str) -> Ending:
-        """Go back to the last good iterate, and say what to lower."""
+        """Go back to the last good iterate, and describe what to lower."""
         run = self.run
         failed = run.round
         run.state, run.work, run.round, sent = self.good

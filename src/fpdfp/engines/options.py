@@ -20,7 +20,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.precondition.cost import Prefer, check_preference
 from fpdfp.sampling import SMALLEST
 
-#: What a run is for where neither ``accuracy`` nor a smaller ``tol`` says so. With that in place of tol = 1e-3, 23
+#: What a run is for where neither ``accuracy`` nor a smaller ``tol`` states it. With that in place of tol = 1e-3, 23
 #: problems of the ablation take 0.82 times the rounds and 1.06 times the bits (geometric means).
 ACCURACY = 1e-6
 #: About how many evaluations (without ``tol``) and checkpoints a run has by default.
@@ -35,7 +35,7 @@ SAMPLING = ("uniform", "importance")
 class RunOptions:
     """Participation, messages, stopping, evaluation and persistence of a run.
 
-    The fields are the keyword arguments of :func:`fpdfp.solve`, which says what they mean, and models take them as
+    The fields are the keyword arguments of :func:`fpdfp.solve`, which describes what they mean, and models take them as
     ``run=fpdfp.RunOptions(…)``. A model has a tolerance of its own where ``tol`` is None; 0 runs all rounds. Whether
     options fit a problem and a method is checked when it is solved; all else is checked here.
 
@@ -97,7 +97,7 @@ class RunOptions:
         if self.resume is not None and not isinstance(self.resume, bool):
             _check_name("resume", self.resume, "the name of a checkpoint, True or False")
         if self.resume is True and self.checkpoint is None:
-            raise ArgumentError("resume", "needs checkpoint, the file to go on from, where it is True")
+            raise ArgumentError("resume", "requires checkpoint=FILE")
         if self.scratch is not None:
             checked["scratch"] = _check_folder(self.scratch)
         for name, value in checked.items():
@@ -107,14 +107,14 @@ class RunOptions:
 
     @property
     def file(self) -> Path | None:
-        """Where checkpoints are written: to ``checkpoint``, or to the file that the run goes on from."""
+        """Where checkpoints are written: to ``checkpoint``, or to the file that the run continues from."""
         if self.checkpoint is not None:
             return Path(self.checkpoint)
         return self.source
 
     @property
     def source(self) -> Path | None:
-        """The checkpoint that the run goes on from, None if it begins anew."""
+        """The checkpoint that the run continues from, None if it begins anew."""
         if self.resume is True:
             return Path(self.checkpoint) if self.checkpoint is not None and Path(self.checkpoint).exists() else None
         return Path(self.resume) if self.resume else None
@@ -127,7 +127,7 @@ class RunOptions:
         return ACCURACY if self.tol is None else min(self.tol, ACCURACY)
 
     def is_due(self, k: int) -> bool:
-        """Whether the objective is to be evaluated after k rounds: with ``tol`` only where the caller says so."""
+        """Whether the objective is to be evaluated after k rounds: with ``tol`` only where the caller states it."""
         every = self.evaluate_every
         if every is None:
             if self.tol is not None:

@@ -113,7 +113,7 @@ def prepare(problem: Problem, method: Method | None, options: RunOptions, *, nam
 def choose(problem: Problem, method: Method | None, options: RunOptions, *, name: str | None = None) -> Choices:
     """Choose what is automatic, and refuse what does not fit together.
 
-    ``"auto"`` compresses where the method is automatic as well; a method that was asked for runs as it is.
+    ``"auto"`` compresses where the method is automatic as well; a method that was requested runs unchanged.
     """
     compressor, downlink = options.compressor, options.downlink
     automatic = method is None
@@ -267,9 +267,9 @@ class AskedClients:
     bits
         What clients have sent for the agreement.
     told
-        What they were told: the coordinates in which they were asked for constants.
+        What they received: the coordinates of the requested constants.
     sampling
-        Who takes part in a round, by the constants that were asked for last; None for clients drawn uniformly.
+        Who takes part in a round, by the constants that were requested last; None for clients drawn uniformly.
     """
 
     def __init__(self, problem: Problem, choices: Choices, options: RunOptions) -> None:
@@ -301,7 +301,7 @@ class AskedClients:
         return told
 
     def constants(self, coordinates: Preconditioner | None) -> steps.Constants:
-        """Return what a step can be chosen from; clients are told coordinates, and asked, once."""
+        """Return the constants for a step; clients receive the coordinates and answer once."""
         if isinstance(self.losses, RemoteLosses):
             self.losses.engine.agreed = coordinates
         for known, constants, sampling in self._constants:

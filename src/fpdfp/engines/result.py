@@ -50,7 +50,7 @@ class History(Mapping[str, Array]):
     evaluations. Where g is infinite at Bx, ``objective`` takes g at the nearest point of its domain, and ``violation``
     is the largest distance of an entry of Bx from there. Where a method solves problems inside a round,
     ``inner_clients`` and ``inner_server`` are the steps that this took all clients and the server so far, and
-    ``inner_unsolved`` counts the solves that did not reach their tolerance. Any metric that was asked for has a column
+    ``inner_unsolved`` counts the solves that did not reach their tolerance. Any metric that was requested has a column
     of its own.
 
     Columns are arrays, by key or by name:
@@ -146,7 +146,7 @@ class FeatureSubset(NamedTuple):
 
     @property
     def mask(self) -> Announced:
-        """What clients are told: a one for each of these features, a zero for the others."""
+        """What clients receive: a one for each of these features, a zero for the others."""
         return Announced.mask(self.numbers, self.shape[-1])
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ class FeatureSubset(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The outcome of a run; ``print(result)`` says how far it is from optimal.
+    """The outcome of a run; ``print(result)`` describes how far it is from optimal.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class Result:
         :mod:`fpdfp.traffic`).
     wire
         The bytes that went over the network of the caller during the run, with all that is around messages; None where
-        nobody counts them. What several sites are sent alike goes to the hub once, so this may be less than
+        no one counts them. What several sites are sent alike goes to the hub once, so this may be less than
         ``traffic`` counts.
     total_up, total_down
         Those of all kinds together.

@@ -115,7 +115,7 @@ class Run:
         self.first_round = 0
         #: What inner solves have cost the server before that.
         self.spent = Work()
-        #: Whether the run does not go on from a checkpoint: what is asked when it begins is then counted.
+        #: Whether the run does not continue from a checkpoint: what is asked when it begins is then counted.
         self.is_fresh = True
         self._pending: _Round | None = None
         #: The clients' part in the run.
@@ -129,12 +129,12 @@ class Run:
 
     @property
     def bits_up(self) -> int:
-        """What clients have sent in the rounds."""
+        """The messages of clients in the rounds."""
         return self.meter.rounds.up
 
     @property
     def bits_down(self) -> int:
-        """What the server has sent in the rounds."""
+        """The messages of the server in the rounds."""
         return self.meter.rounds.down
 
     @property
@@ -243,7 +243,7 @@ class Run:
         return chosen[coins >= self.drop_out]
 
     def labels(self) -> dict[str, str]:
-        """Return what a checkpoint is to say beside what tells runs apart."""
+        """Return what a checkpoint is to say besides what distinguishes runs."""
         return {
             "ended": self.ended,
             "schedule": self.schedule,
@@ -252,7 +252,7 @@ class Run:
         }
 
     def resumed(self, labels: Mapping[str, str]) -> None:
-        """Take note of what a checkpoint says beside what tells runs apart."""
+        """Take note of what a checkpoint says besides what distinguishes runs."""
         self.is_fresh = False
         for name in ("ended", "schedule", "known"):
             setattr(self, name, labels.get(name, ""))
@@ -270,7 +270,7 @@ class Run:
     def evaluate(self) -> tuple[float, float]:
         """Return the objective, g at the nearest point of its domain, and how far away that is.
 
-        Where the replies of a round have told the objective, it is that of the point which was accepted last.
+        If the replies of a round contain the objective, it belongs to the point accepted last.
         """
         algorithm, problem = self.algorithm, self.problem
         if not isinstance(algorithm, TracksObjective):
@@ -281,7 +281,7 @@ class Run:
 
     @property
     def can_predict_gap(self) -> bool:
-        """Whether the server itself can tell when a look at the gap is not worth while."""
+        """Whether the server itself knows when a look at the gap is not worth while."""
         if isinstance(self.algorithm, TracksObjective):
             return True
         return isinstance(self.algorithm, Certifying) and self.problem.can_expect

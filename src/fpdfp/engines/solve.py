@@ -96,24 +96,24 @@ def solve(
     rounds
         How many communication rounds.
     clients_per_round
-        How many clients, drawn by ``sampling``, take part in a round; None means everyone.
+        How many clients, drawn by ``sampling``, take part in a round; None means all clients.
     compressor
         What clients apply to their replies: one for all fields, or a mapping from the names of the fields
         (``{"x": …, "v": …}`` for FPDFP). None means full precision. ``"auto"`` is max-norm QSGD of 5 levels (11 for at
         most 64 numbers, 31 with ``stateless``) where no method is given, and full precision where one is.
     downlink
         What the server applies to its messages, which are then differences against a model that both sides keep; for
-        methods whose traits say so. None means full precision. ``"auto"`` is max-norm QSGD of 31 levels where no method
-        is given, and full precision where one is.
+        methods whose traits state it. None means full precision. ``"auto"`` is max-norm QSGD of 31 levels where no
+        method is given, and full precision where one is.
     sampling
-        How clients are drawn, for methods whose traits say so: ``"uniform"``; ``"importance"``, with probabilities p_i
-        proportional to the clients' Lipschitz constants (weighted as in f, in the coordinates of the preconditioner; at
-        least a tenth of the mean counts), for clients that differ much in size or scale; or positive weights of the
-        clients, to which p_i are proportional, none below 1e-9 of the largest. No p_i exceeds 1, and their sum is
-        ``clients_per_round``: that many take part in every round. The server multiplies a reply by n/(N p_i), so that
-        its mean is right in expectation.
+        How clients are drawn, for methods whose traits state it: ``"uniform"``; ``"importance"``, with probabilities
+        p_i proportional to the clients' Lipschitz constants (weighted as in f, in the coordinates of the
+        preconditioner; at least a tenth of the mean counts), for clients that differ much in size or scale; or positive
+        weights of the clients, to which p_i are proportional, none below 1e-9 of the largest. No p_i exceeds 1, and
+        their sum is ``clients_per_round``: that many take part in every round. The server multiplies a reply by n/(N
+        p_i), so that its mean is right in expectation.
     drop_out
-        The probability that a client drawn for a round does not answer; the round then goes on without it.
+        The probability that a client drawn for a round does not answer; the round then continues without it.
     stateless
         Whether clients may keep nothing between rounds, as phones that take part once. The default method is then
         :class:`fpdfp.StatelessPDFP`, whose noise does not vanish, so that it reaches lower accuracies; methods whose
@@ -146,20 +146,20 @@ def solve(
         clients takes part in a round. The certificate is that of the problem with all features.
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
-        by default 1e-6, or ``tol`` where that is less; that of its checkpoint for a run that goes on. It is a hint: it
-        stops nothing.
+        by default 1e-6, or ``tol`` where that is less; that of its checkpoint for a run that continues. It is a hint:
+        it stops nothing.
     prefer
         What an automatic preconditioner is to save. ``"rounds"``: the number of rounds; with at most 1,000 features all
         clients then send their second moments in float32. ``"bits"``: what is sent up and down, before the first round
         and in rounds, a bit up counting as four down. ``"balanced"``: the product of rounds and these bits. An
         :class:`fpdfp.Network`: the time on a network of that latency and bandwidth. ``"time"``: that on the network
-        which the engine has measured, or on a typical one in a simulation. :mod:`fpdfp.precondition.cost` says how
+        which the engine has measured, or on a typical one in a simulation. :mod:`fpdfp.precondition.cost` describes how
         these are predicted.
     checkpoint
         A file to write the state of the run to, every ``checkpoint_every`` rounds (by default about 20 times
         a run), on Ctrl-C and at the end.
     resume
-        A checkpoint to go on from, to exactly the bits of an uninterrupted run; True means ``checkpoint``, if
+        A checkpoint to continue from, to exactly the bits of an uninterrupted run; True means ``checkpoint``, if
         the file is there.
     progress
         Whether to show a progress bar; None shows it where standard error is a terminal.
@@ -167,7 +167,7 @@ def solve(
         A folder, made if it is missing, for temporary files that hold what clients remember, where that is an array of
         more than 64 MiB: the operating system then keeps as much of it in memory as there is room. The files have no
         names and go with the run. By default this is in memory; with an ``engine``, the server's copies of more than
-        256 MiB are in such files in any case, in the folder of ``checkpoint``, or else in that of temporary files.
+        256 MiB are in such files regardless, in the folder of ``checkpoint``, or else in that of temporary files.
     engine
         Where the clients are: None for this process, or an engine such as :class:`fpdfp.cohorts.Ray`. The same seed and
         the same participants give the same bits.
@@ -233,7 +233,7 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
     with contextlib.nullcontext() if engine is None else engine.started():
         if engine is not None:
             problem = engine.attach(problem)
-            engine.collector.records.clear()  # what became of exchanges is told of each run
+            engine.collector.records.clear()  # exchanges are reported for each run
             options = engine.add_options(problem, options)
         options = dataclasses.replace(options, prefer=name_network(options.prefer, engine))
         before = None if engine is None else engine.carried
@@ -285,7 +285,7 @@ class _Solve:
         self.loop = self._enter(run)
 
     def go(self) -> Result:
-        """Do all rounds, tell the observers, and return the result."""
+        """Do all rounds, notify the observers, and return the result."""
         observers = self.loop.observers
         try:
             for one in observers:

@@ -20,7 +20,7 @@ from fpdfp.methods.base import Certifying, TracksObjective
 from fpdfp.problem import TINY, VANISHING, Certificate, Residual
 
 log = logging.getLogger("fpdfp.engines")
-#: A look is worth while where the server expects at most so many times the tolerance: by two numbers of each client,
+#: A look is worth while where the server expects at most this many times the tolerance: by two numbers of each client,
 #: and by gradients, which cost as much as some 50 rounds. On 12 problems with sparse binary features, each to four
 #: tolerances, the mean product of rounds and bits is least with 3 (1, 2, 3, 5, 10 were tried).
 CHEAP, DEAR = 10.0, 3.0
@@ -39,12 +39,12 @@ LESS = 0.3
 DOUBT = 0.01
 #: Below this tolerance questions are sent in full precision.
 FINE = 1e-8
-#: An objective that changes by less than so many units of the last place has come to rest.
+#: An objective that changes by less than this many units of the last place has come to rest.
 RESTING = 16
 #: Where a duality gap stays above the tolerance, the server's own estimate ends a run below this part of it.
 SURE = 1e-3
-#: What comes to rest is watched for so many times the rounds, for at least so many rounds, and for so many times those
-#: in which as many clients take part as there are.
+#: What comes to rest is watched for this many times the rounds, for at least this many rounds, and for this many times
+#: those in which as many clients take part as there are.
 WATCH, AT_LEAST, EVERYONE = 1.5, 20, 4
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
 SCHEDULE = (
@@ -72,8 +72,8 @@ def say_gap(gap: float, tol: float) -> str:
 class Stopping:
     """Looks from time to time whether the tolerance has been reached.
 
-    A look asks something of all clients, so there are few. Where the server can tell from what it knows itself that the
-    gap is still large (``Run.predicted_gap``), nobody is asked; otherwise the rounds between looks grow geometrically.
+    A look asks something of all clients, so there are few. Where the server knows by itself that the
+    gap is still large (``Run.predicted_gap``), no one is asked; otherwise the rounds between looks grow geometrically.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class Stopping:
         self.finish, self.finish_below = Finish(run, tol), math.inf
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
-        #: The round of the latest look, and what that has told: the objective, and the violation of constraints.
+        #: The round of the latest look, and what that has shown: the objective, and the violation of constraints.
         self.looked = run.round
         self.seen: tuple[float, float] | None = None
         #: Where no bound is known, the bits that clients send in rounds from which on a look is paid back.
@@ -99,7 +99,7 @@ class Stopping:
         self._go_on(run.schedule)
 
     def check(self, *, last: bool) -> Ending | None:
-        """Return how the run ends, None if it goes on; ``last`` says that there are no more rounds."""
+        """Return how the run ends, None if it continues; ``last`` says that there are no more rounds."""
         run = self.run
         due = last or self.is_due()
         if run.round <= self.looked or not (due or self._may_finish()):
@@ -140,7 +140,7 @@ class Stopping:
         return json.dumps([ending.status, ending.message, self.tol, numbers, where])
 
     def recall(self, text: str) -> Ending | None:
-        """Return how a run that is resumed has ended, None if it has not, or is to go on to a smaller tolerance."""
+        """Return how a run that is resumed has ended, None if it has not, or is to continue to a smaller tolerance."""
         if not text:
             return None
         status, message, tol, numbers, where = json.loads(text)
@@ -166,7 +166,7 @@ class Stopping:
         run = self.run
         if run.traffic["rounds"].up < self.paid:
             return False
-        # Where nothing is left of the objective, nothing is small beside it, and estimates tell nothing.
+        # Where nothing is left of the objective, nothing is small besides it, and estimates show nothing.
         blind = not run.can_predict_gap or run.scale <= self._vanishing
         if run.round >= self.next_thorough or (run.round >= self.next_round and blind):
             return True
@@ -313,15 +313,15 @@ class Stopping:
 
     @functools.cached_property
     def slope(self) -> float:
-        """The length of the gradient at 0, beside which residuals are small."""
+        """The length of the gradient at 0, besides which residuals are small."""
         model = self.run.problem.model
         gradient = self.run.problem.gradient(model.xp.zeros(model.shape, dtype=model.dtype))
         return max(float(np.linalg.norm(gradient)), TINY)
 
     def _is_stationary(self, certificate: Certificate) -> bool:
-        """Whether the residual is small beside gradients and duals."""
+        """Whether the residual is small besides gradients and duals."""
         problem, tol = self.run.problem, self.tol
-        # An error of the dual is one of the gradient, Bᵀv; beside the dual alone it would never be small where v* = 0.
+        # An error of the dual is one of the gradient, Bᵀv; besides the dual alone it would never be small where v* = 0.
         dual = max(float(np.linalg.norm(certificate.v)), self.slope * problem.model.largest_lambda**0.5, TINY)
         return (
             certificate.residual.primal <= tol * self.slope
@@ -330,7 +330,7 @@ class Stopping:
         )
 
     def _decrement(self, v: Array) -> float:
-        """About what a step in the method's coordinates would gain; beside one steep feature any residual is small."""
+        """About what a step in the method's coordinates would gain; besides one steep feature any residual is small."""
         run = self.run
         if run.algorithm.factor is None:
             return 0.0

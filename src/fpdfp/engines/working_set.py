@@ -8,7 +8,7 @@ When the tolerance is reached, the problem with all features is certified. Exclu
 add nothing to the gap if |∂f/∂x_j| ≤ w_j: then the dual point of the smaller problem, with v_j = −∂f/∂x_j for the
 others, is one of the whole problem. That is seen from slopes in few levels, whose errors are known; of features that
 may then be steeper, from slopes in more levels. Those that still may be are added. Where the smaller problem has no
-such bound, all gradients are sent as they are.
+such bound, all gradients are sent unchanged.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ FEWEST = 128
 RARE = 100
 #: And runs in which more than this part of the features would be chosen.
 WORTH = 1 / 3
-#: The most features of a guess, but twice those that are not zero: of so many all second moments are affordable.
+#: The most features of a guess, but twice those that are not zero: of this many all second moments are affordable.
 MOST = 256
 #: The relative gaps at which the server guesses again, for the first time and for the last.
 FIRST, LOOSE = 1e-1, 1e-2
 #: Features are added to a guess whose slopes are so large a part of their weights.
 NEAR = 0.9
 #: Each time that the certificate of all features is not small enough, that of the chosen ones is to be so much smaller;
-#: a run whose tolerance would become less than this part goes on with all of them, so that it ends.
+#: a run whose tolerance would become less than this part continues with all of them, so that it ends.
 TIGHTER, TIGHTEST = 0.5, 0.1
-#: The levels of slopes that tell which features are likely to matter.
+#: The levels of slopes that show which features are likely to matter.
 LEVELS = 63
 #: The levels of the point that they are sent at.
 POINT_LEVELS = 1 << 14
-#: The levels of slopes of features that may be steeper than their weights, as far as the first ones tell.
+#: The levels of slopes of features that may be steeper than their weights, as far as the first ones show.
 FINE = 4095
-#: What rounding of a gradient may be beside the weight of the penalty, by the bytes of a number.
+#: What rounding of a gradient may be besides the weight of the penalty, by the bytes of a number.
 ROUNDING = {4: 1e-3, 8: 1e-9}
 
 
@@ -67,7 +67,7 @@ def applies(problem: Problem, method: Method | None, options: RunOptions) -> boo
 
 
 def count_told(meter: Meter, features: FeatureSubset) -> None:
-    """Count that the server tells every client which features are chosen."""
+    """Count that the server sends every client which features are chosen."""
     meter.count("preconditioner", 0, meter.n_clients * features.mask.bits)
 
 
@@ -121,7 +121,7 @@ def check_excluded_features(
         others = np.setdiff1d(np.arange(len(ratios)), chosen.numbers)
         if enough and not (ratios[others] > 1.0).any():
             return _end(certificate._replace(v=_extend(problem, certificate.v, looked.slopes, chosen)), x, tol)
-        # Few, so that the run goes on in coordinates that are as good.
+        # Few, so that the run continues in coordinates that are as good.
         until = chosen.until if enough else TIGHTER * chosen.until
         added = np.union1d(chosen.numbers, others[ratios[others] > 1.0])
     else:
@@ -182,7 +182,7 @@ class Looked(NamedTuple):
     slopes
         They themselves.
     ratios
-        How large they are beside the weights, for each feature; at least that large where bounds are asked for. A
+        How large they are besides the weights, for each feature; at least that large where bounds are requested. A
         feature is zero in the solution where that is below 1.
     up, down
         The bits that this took.
@@ -225,7 +225,7 @@ class Slopemeter:
         return self._tell(slopes, ratios)
 
     def _ask(self, question: Slopes) -> tuple[Array, float]:
-        """Return means over clients, and their largest error; count what clients are told."""
+        """Return means over clients, and their largest error; count what clients receive."""
         sums, count, *_ = self._clients.ask(question)
         self._down += count * sum(one.bits for one in (question.x, question.mask) if one is not None)
         return sums.slope / count, float(sums.error) / count
@@ -235,7 +235,7 @@ class Slopemeter:
 
 
 def measure(problem: Problem, slopes: Array) -> Array:
-    """Return how large the slope of each feature is beside its weight."""
+    """Return how large the slope of each feature is besides its weight."""
     assert isinstance(problem.penalty, L1)
     weight = np.maximum(to_host(np.asarray(problem.penalty.weight)), 1e-300)
     ratios: Array = (np.abs(to_host(slopes)) / weight).reshape(-1, problem.model.shape[-1]).max(axis=0)

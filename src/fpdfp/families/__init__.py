@@ -44,5 +44,5 @@ def make(family: Any, link: str | None = None, **parameters: float) -> Family:
     strange = [name for name in parameters if name not in kind.parameter_names]
     if strange:
         wanted = ", ".join(kind.parameter_names) or "none"
-        raise ArgumentError(strange[0], f"is no parameter of the family {kind.name}, whose parameters are: {wanted}")
+        raise ArgumentError(strange[0], f"is not a parameter of the family {kind.name}, whose parameters are: {wanted}")
     return kind("" if link is None else _checks.choice("link", link, kind.links), **parameters)

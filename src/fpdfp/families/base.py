@@ -1,4 +1,4 @@
-"""What a family is: a distribution of outcomes around a mean, and a link from the linear predictor to that mean."""
+"""Families: a distribution of outcomes around a mean, and a link from the linear predictor to that mean."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ class Family(abc.ABC):
 
     @property
     def curvature(self) -> float:
-        """A bound of the second derivative of the loss of a row; infinite where there is none."""
+        """A bound of the second derivative of the loss of a row; infinite where it is unbounded."""
         return np.inf
 
     @property
@@ -276,7 +276,7 @@ class Family(abc.ABC):
         return find
 
     def mean(self, eta: Array) -> Array:
-        """Return the mean at the linear predictor: that of the link."""
+        """Return the mean at the linear predictor: the inverse link."""
         return mean_of(self.link, eta)
 
     @abc.abstractmethod
@@ -293,10 +293,10 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def saturated(self, y: Array, weights: Array) -> float:
-        """Return what :meth:`log_likelihood` needs of the rows beside the deviance: a sum."""
+        """Return what :meth:`log_likelihood` needs of the rows next to the deviance: a sum."""
 
     def log_likelihood(self, deviance: float, saturated: float, weight: float, rows: int) -> float:
-        """Return the log-likelihood, as R has it; not a number where there is none.
+        """Return the log-likelihood, as R has it; NaN for families without one.
 
         Where there is a dispersion it is at its maximum likelihood estimate, or where that has no closed form at the
         deviance divided by the weight.

@@ -125,7 +125,7 @@ def gamma_log_second(z: Any, y: Any, p: Any, q: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Positive(Family):
-    """What families of positive outcomes share."""
+    """The part that families of positive outcomes share."""
 
     has_dispersion = True
 
@@ -243,7 +243,7 @@ def tweedie_log_second(z: Any, y: Any, power: Any, q: Any) -> Any:
 class Tweedie(Family):
     r"""Outcomes with many zeros, such as costs: :math:`V(\mu) = \mu^p` with 1 < p < 2, link log.
 
-    The likelihood has no closed form, so there is no AIC.
+    The likelihood has no closed form, so AIC is not available.
 
     Parameters
     ----------
@@ -320,12 +320,12 @@ class Quantile(Family):
 
     :math:`\varphi(z) = \tau r + h\log(1 + e^{-r/h})` with :math:`r = y - z`. It differs from the check loss by at most
     :math:`h \log 2`; with a small width the estimates are those of quantile regression, and rounds are more. This is
-    no likelihood: there is no deviance that could be compared and no AIC, and standard errors are the robust ones.
+    no likelihood: deviances cannot be compared, AIC is not available, and standard errors are robust.
 
     The width is also the bandwidth with which standard errors estimate the density of residuals. By default estimators
     choose it in units of the residuals' spread: h = κσ with :math:`\kappa = \max(0.05, ((p + \log n)/n)^{2/5}/2)` for n
-    rows and p coefficients, which He et al. propose for medians and residuals of unit scale. The spread σ is that of
-    normal residuals with the same mean kernel weight at the fit, a bounded function that few outliers hardly change
+    rows and p coefficients, which He et al. propose for medians and residuals of unit scale. The spread σ is the spread
+    of normal residuals with the same mean kernel weight at the fit, a bounded function that few outliers hardly change
     (:meth:`share`). It is a sum over all sites, so the width scales with the outcome.
 
     Parameters

@@ -54,9 +54,9 @@ def poisson_log_weight(z: Any, y: Any, p: Any, q: Any) -> Any:
 class Poisson(Family):
     r"""Counts: :math:`V(\mu) = \mu`, links log, identity, sqrt and log(mu-1).
 
-    The last is that of relative survival: deaths y of a row of which population tables expect d have the mean
+    The last belongs to relative survival: deaths y of a row of which population tables expect d have the mean
     :math:`d + e^\eta`, an excess with a log link. That is the model of y/d with weight d and offset −log d. Where d
-    is 0, give a number that is small beside the excess.
+    is 0, give a number that is small besides the excess.
 
     >>> import fpdfp
     >>> fpdfp.families.Poisson()

@@ -1,7 +1,7 @@
 """A site's process: it dials out to the hub, answers what analysts ask with the site's desk, and stays.
 
 It opens no port. Where the connection is lost, or the hub is not there, it tries again, ever more seldom; requests are
-answered in the order in which they come, and those for which nobody waits any longer are left out.
+answered in the order in which they come, and those for which no one waits any longer are excluded.
 """
 
 from __future__ import annotations
@@ -210,11 +210,11 @@ class Agent:
 
 
 def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard, heads: Receiver | None = None) -> bytes:
-    """Return the reply to a request; an error is a reply that says so.
+    """Return the reply to a request; an error is a reply that states it.
 
     ``heads`` are those of earlier requests, which a request may name; none of them by default.
 
-    Only errors of the protocol are told in words: the text of another might say something of the data.
+    Only errors of the protocol are described: the text of another might say something of the data.
     """
     echo: dict[str, Any] = {"run": "", "sequence": 0, "site": about.name}
     try:
@@ -251,7 +251,7 @@ def _asker(message: Message, about: About) -> Asker:
         raise MessageError("the hub must say who asks")
     role, fingerprint = str(said.get("role")), str(said.get("fingerprint"))
     if role not in ("site", "analyst") or re.fullmatch("[0-9a-f]{1,64}", fingerprint) is None:
-        raise MessageError("the hub must say in which role and with which certificate somebody asks")
+        raise MessageError("the hub must state the role and the certificate of the requester")
     try:
         return Asker(read_name("the asker's name", said.get("name")), role, fingerprint, about.study)
     except ValueError as error:

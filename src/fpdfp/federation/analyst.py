@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SiteStatus(NamedTuple):
-    """What the hub says of a site."""
+    """What the hub says about a site."""
 
     name: str
     state: str
@@ -49,7 +49,7 @@ class SiteStatus(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What the hub says of all sites, and which certificates end soon."""
+    """What the hub says about all sites, and which certificates end soon."""
 
     study: str
     software: str
@@ -61,7 +61,7 @@ class Status(NamedTuple):
 
 
 class Federation(TableCohort):
-    """The sites of a study, for whoever may ask them: the coordinator, or an analyst elsewhere.
+    """The sites of a study, for anyone who may ask them: the coordinator, or an analyst elsewhere.
 
     ::
 
@@ -76,7 +76,8 @@ class Federation(TableCohort):
         The names of the sites to ask, in the order in which their sums are added; by default all of the study, sorted,
         as ``groups=`` sorts them in one table.
     deadline
-        Seconds after which a round goes on without the sites that have not answered, if there are ``min_sites`` others.
+        Seconds after which a round continues without the sites that have not answered, if there are ``min_sites``
+        others.
     min_sites
         How many sites a round needs; by default all.
     patience
@@ -86,7 +87,7 @@ class Federation(TableCohort):
         absent that is far larger than all it can be compared with; None for no bound.
     run
         The name of the folder of the next run, under ``runs``; by default the time. Where a run of this name was
-        interrupted, the same fit goes on with it, to the same bits.
+        interrupted, the same fit continues with it, to the same bits.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Federation(TableCohort):
         inner = self.folder / "analyst"
         self.identity = Identity(inner if (inner / "identity.toml").is_file() else self.folder)
         if self.identity.about.role != "analyst":
-            raise ArgumentError("study", f"must be a study's folder or an analyst's, but {study} is that of a site")
+            raise ArgumentError("study", f"must be the folder of a study or an analyst, but {study} belongs to a site")
         self._deadline = _checks.real("deadline", deadline, positive=True)
         self._patience = _checks.real("patience", patience, positive=True)
         self._min_sites = None if min_sites is None else _checks.integer("min_sites", min_sites, at_least=1)
@@ -193,7 +194,7 @@ class Federation(TableCohort):
 
     @property
     def engine(self) -> FederationEngine | None:
-        """What carries requests of the losses that were asked for last; None before that."""
+        """What carries requests of the losses that were requested last; None before that."""
         return self._engine
 
     @property

@@ -87,7 +87,7 @@ class Approvals:
         return {name: one.text for name, one in self.read().items() if one.state == "yes"}
 
     def propose(self, name: Any, text: Any, by: str, table: Any) -> State:
-        """Note a proposal, and return its state; one that was answered under the same name stays as it is."""
+        """Note a proposal, and return its state; one that was answered under the same name stays unchanged."""
         if not isinstance(name, str) or NAME.fullmatch(name) is None or name in table.columns:
             raise MessageError("a variable must have a name of letters, digits and _ that no column has")
         if not isinstance(text, str) or len(text) > LONGEST or not text.isprintable():
@@ -120,7 +120,7 @@ class Approvals:
 
 
 def describe(text: str, table: Any) -> str:
-    """Return what the site's person should know of a variable: how many rows it tells apart."""
+    """Return what the site's person should know of a variable: how many rows it distinguishes."""
     node = parse_variable(text)
     of = node.of if isinstance(node, Spline) else node
     values = evaluate(of, table, {})

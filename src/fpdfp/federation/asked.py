@@ -64,7 +64,7 @@ def describe(asked: dict[str, Any]) -> str:
 
 
 def describe_many(name: str, asked: dict[str, Any]) -> str:
-    """Say what a question about many points asks for; nothing of another."""
+    """Say what a question about many points requests; nothing of another."""
     if name not in ("many_points", "dual_sums", "held_scores"):
         return ""
     if name == "held_scores":

@@ -1,9 +1,10 @@
 """A site's log of what was asked and what left: lines of JSON, each with the hash of the one before.
 
 A changed, removed or inserted line breaks the chain, and :func:`verify` says where. A log that was cut off at its end
-is a valid chain: so the file ``audit.head`` beside it holds the number and the hash of the last line. Whoever may write
-the folder can write both anew. To notice that too, note the hash that :func:`verify` returns somewhere else now and
-then, and give it to the next ``verify``. The hub and analysts remember lines too (:mod:`fpdfp.federation.rollback`).
+is a valid chain: so the file ``audit.head`` next to it holds the number and the hash of the last line. Anyone who may
+write the folder can write both anew. To notice that too, note the hash that :func:`verify` returns somewhere else now
+and then, and give it to the next ``verify``. The hub and analysts remember lines too
+(:mod:`fpdfp.federation.rollback`).
 
 Every line is handed to the operating system before a reply leaves, so it survives the end of the process. It is forced
 to the disk with every refusal, hold and first request of a run, and otherwise once a second: a power cut takes the

@@ -12,8 +12,8 @@ from fpdfp.federation.policy import Policy, refuse
 
 FILE = "budget.fpdfp"
 FORMAT = 1
-#: An analysis is answered at so many points, and for so many scalings of its columns; each as many again cost another.
-#: A fit takes some 20 points, a path of 100 weights with five folds some 3,000.
+#: An analysis is answered at this many points, and for this many scalings of its columns; each as many again cost
+#: another. A fit takes some 20 points, a path of 100 weights with five folds some 3,000.
 POINTS, MODELS = 5000, 8
 #: Points are written down so many ahead, so that not every request waits for the disk.
 AHEAD = 64
@@ -38,7 +38,7 @@ class Spent:
     data
         What each run was begun with: the fingerprint of the site's data.
     times
-        A digest of the times at which each column of times was told of.
+        A digest of the times at which each column of times was sent.
     """
 
     analyses: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -129,7 +129,7 @@ class Budget:
             )  # fmt: skip
 
     def divide(self, rows: int, key: str, folds: int) -> None:
-        """Note a division of rows into folds; refuse one too many: together they tell as much as so many coefficients.
+        """Note a division of rows into folds; refuse one too many, since together they reveal as much as coefficients.
 
         With as many folds in all as there are rows, sums over folds are single rows.
         """
@@ -145,7 +145,7 @@ class Budget:
         self.write()
 
     def fix_times(self, column: str, times: str) -> None:
-        """Note the times at which a column of times is told of, the first time; refuse others.
+        """Note the times at which a column of times is sent, the first time; refuse others.
 
         Counts up to two times differ by the rows between them, so that a search by times finds each row's.
         """
@@ -167,7 +167,7 @@ class Budget:
             self.spent.data.pop(next(iter(self.spent.data)))
 
     def count_refusal(self) -> bool:
-        """Count a refusal, and return whether there were too many: refusals tell something of the data as well."""
+        """Count a refusal, and return whether there were too many: refusals reveal something of the data as well."""
         self.spent.refusals += 1
         self.write()
         return self.policy.goes_by("budget") and self.spent.refusals >= self.policy.refusals

@@ -15,7 +15,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError, DataSetError
 from fpdfp.federation.questions import Kind
 from fpdfp.formula.tree import Level
 
-#: Integers of at most so many different values have levels.
+#: Integers of at most this many different values have levels.
 FEW = 50
 #: Endings of files that pandas unpacks and :mod:`fpdfp.datasets` does not; their rows are not checked.
 ARCHIVES = (".zip", ".zst", ".tar")
@@ -25,7 +25,7 @@ DECLARED = ("unit", "type", "levels")
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column: its type, its values (those of truth values and texts as numbers), where there are none, its levels."""
+    """A column: its type, its values (truth values and texts as numbers), its missing entries, its levels."""
 
     kind: Kind
     numbers: Array

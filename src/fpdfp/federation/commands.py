@@ -147,13 +147,13 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
     if (folder / "identity.toml").exists():
         known = Identity(folder)
         if known.about[:3] != invited.about[:3] or known.credentials.authority != invited.credentials.authority:
-            raise ValueError(f"{folder} is that of {known.about.name} of another study: give another --folder")
+            raise ValueError(f"{folder} belongs to {known.about.name} of another study: give another --folder")
         return known
     return enrol(invited, folder)
 
 
 def open_desk(identity: Identity, data: Path, policy: Path | None) -> RequestGuard:
-    """Return what answers for a site: its table behind its policy, which is written where there is none."""
+    """Return what answers for a site: its table behind its policy, which is written if missing."""
     from fpdfp.federation.policy import Policy, template
     from fpdfp.federation.protected import ProtectedGuard
     from fpdfp.federation.request_guard import RequestGuard
@@ -202,7 +202,7 @@ def repeat(
     study: StudyFolder,
     run: Annotated[Path, typer.Argument(help="The folder of a run, in the folder runs of the study.")],
 ) -> None:
-    """Fit again what a run folder is about, and say whether the digits are the same, and what differs.
+    """Fit again what a run folder is about, and state whether the digits are the same, and what differs.
 
     Example: fpdfp federation repeat study study/runs/first
     """
@@ -234,7 +234,7 @@ def remove(study: StudyFolder, name: Name) -> None:
 def forget(study: StudyFolder, name: Name) -> None:
     """Accept that a site's log begins anew, or has lost lines: what the hub and analysts remember of it is forgotten.
 
-    Do so when the site has told you why, for example after a power cut or when an old copy of its folder was restored.
+    Do so when the site has explained why, for example after a power cut or when an old copy of its folder was restored.
 
     Example: fpdfp federation forget study north
     """
@@ -312,7 +312,7 @@ def inspect_reply(
 ) -> None:
     """Show exactly what would leave the site: every number, text and array in a reply, and its bytes.
 
-    Replies are kept in the folder's outbox where the policy says so (copies, or hold with kinds that wait).
+    Replies are kept in the folder's outbox where the policy states it (copies, or hold with kinds that wait).
 
     Example: fpdfp federation inspect north
     """
@@ -390,6 +390,15 @@ def approve(
             say(*str(one).splitlines())
 
 
+def _member(folder: Path) -> Path:
+    """Return the folder of an identity: a site's, or the analyst's in the folder of a study."""
+    inner = folder / "analyst"
+    found = inner if (inner / "identity.toml").is_file() else folder
+    if not (found / "identity.toml").is_file():
+        raise ValueError(f"{folder} must be the folder of a site, of an analyst or of a study")
+    return found
+
+
 @app.command()
 def key(folder: SiteFolder) -> None:
     """Show the public key of a site or an analyst, by which others know it whatever the hub says.
@@ -400,9 +409,11 @@ def key(folder: SiteFolder) -> None:
     Example: fpdfp federation key north
     """
     with leaving():
+        from fpdfp.federation.keys import Identity
         from fpdfp.federation.secret import Secret
 
-        say(f'{folder.name} = "{Secret.of(folder).public.hex()}"')
+        member = _member(folder)
+        say(f'{Identity(member).about.name} = "{Secret.of(member).public.hex()}"')
 
 
 @app.command()
@@ -420,7 +431,7 @@ def trust(
     with leaving():
         from fpdfp.federation.seal import Pins
 
-        Pins(folder).add(name, key)
+        Pins(_member(folder)).add(name, key)
 
 
 @app.command()

@@ -73,7 +73,7 @@ class Stream:
     protocol
         The versions of the protocol that are spoken.
     more
-        What the hello says beside who connects: of a site's log and its data.
+        What the hello says next to who connects: of a site's log and its data.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class Stream:
             self._call = self._channel.stream_stream(METHOD)(self._outgoing())
             self.send(hello(about.study, about.role, about.name, protocol, more))
             self._messages = self._incoming()
-            # Somebody who takes the connection and says nothing is not waited for.
+            # Someone who takes the connection and says nothing is not waited for.
             alarm = threading.Timer(PATIENCE, self._call.cancel)
             alarm.daemon = True
             alarm.start()
@@ -145,7 +145,7 @@ class Stream:
             raise LostError(f"the hub has taken nothing for {STALLED:g} s")
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield messages until the connection ends; raise LostError if that was not asked for."""
+        """Yield messages until the connection ends; raise LostError if that was not requested."""
         return self._messages
 
     def limit(self, length: int) -> None:
@@ -193,7 +193,7 @@ class Stream:
 
 
 def explain(about: About, credentials: Credentials) -> str:
-    """Say why there is no connection: no name, no route, nobody there, or a certificate that is not believed."""
+    """Say why there is no connection: no name, no route, no one there, or a certificate that is not believed."""
     host, port = keys.split_address("address", about.address)
     start = f"{about.name} cannot reach the hub at {about.address}"
     try:
@@ -208,7 +208,7 @@ def explain(about: About, credentials: Credentials) -> str:
             context.wrap_socket(plain, server_hostname=host) as connection,
         ):
             connection.settimeout(1.0)
-            # With TLS 1.3 it is only now that the hub says what it thinks of our certificate.
+            # With TLS 1.3 it is only now that the hub describes what it thinks of our certificate.
             with contextlib.suppress(TimeoutError):
                 connection.recv(1)
     except ssl.SSLCertVerificationError as error:
@@ -239,9 +239,9 @@ def renew(identity: Identity, stream: Stream) -> None:
 
 
 def take_certificate(identity: Identity, message: Message) -> None:
-    """Take a new certificate that was asked for, which the next connection uses."""
+    """Take a new certificate that was requested, which the next connection uses."""
     if not (identity.folder / PENDING).exists():
-        raise MessageError("the hub has sent a certificate that was not asked for")
+        raise MessageError("the hub has sent a certificate that was not requested")
     key = pending_key(identity.folder)
     identity.replace(key, _certificate(message, key))
     log.info("the certificate of %s was renewed, until %s", identity.about.name, f"{identity.validity.ends:%Y-%m-%d}")
@@ -255,7 +255,7 @@ def _certificate(message: Message, key: bytes) -> bytes:
 
 
 def read_status(message: Message) -> dict[str, Any]:
-    """Return what the hub says of the sites, checked; raise MessageError where it cannot be that."""
+    """Return what the hub says about the sites, checked; raise MessageError where it cannot be that."""
     try:
         said = {**message.about, **json.loads(message.body)}
         refuse_unprintable(said)
@@ -283,9 +283,9 @@ def read_status(message: Message) -> dict[str, Any]:
 
 #: The longest list of sites, in bytes.
 LONGEST_STATUS = 1 << 22
-#: Requests to several sites go in one message of at most so many bytes, if there are more than one.
+#: Requests to several sites go in one message of at most this many bytes, if there are more than one.
 TOGETHER = 1 << 26
-#: Exchanges that the latency is the median of; those with at most so many bytes, and with at least so many.
+#: Exchanges that the latency is the median of; those with at most this many bytes, and with at least this many.
 RECENT, SHORT, LONG = 50, 1 << 14, 1 << 18
 
 
@@ -453,7 +453,7 @@ class Connection:
         return found
 
     def status(self, timeout: float = 20.0) -> dict[str, Any]:
-        """Return what the hub says of the sites."""
+        """Return what the hub says about the sites."""
         with self._alone:
             until = time.monotonic() + timeout
             stream = self._connect(until)
@@ -507,7 +507,7 @@ class Connection:
         return False
 
     def _check_log(self, message: Message) -> str | None:
-        """Compare what the hub says of a site's log with what is remembered; return what is wrong with it."""
+        """Compare what the hub says about a site's log with what is remembered; return what is wrong with it."""
         site, era = str(message.about.get("site")), printable(message.about.get("era"), 100)
         if "log" not in message.about:
             return None
@@ -531,7 +531,7 @@ class Connection:
         return came
 
     def _connect(self, until: float) -> Stream:
-        """Return the connection, or make one; raise LostError if there is none in time."""
+        """Return the connection, or make one; raise LostError if it cannot be made in time."""
         backoff = Backoff(longest=5.0)
         while self._stream is None:
             credentials = self.identity.credentials

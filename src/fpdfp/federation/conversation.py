@@ -1,9 +1,9 @@
 """What the requests of a run have in common is sent once: then a short name stands for it.
 
 The head of a request says whom it is for, of which run, model and plan it is, and what its questions are about. A site
-that has answered a request keeps its head by a digest of six bytes, for whoever has sent it; later requests have the
-digest in its place, and their number since then. A site that does not know a digest (any more) says so, and is sent the
-head again. So a round costs a few dozen bytes beside its messages.
+that has answered a request keeps its head by a digest of six bytes, for anyone who has sent it; later requests have the
+digest in its place, and their number since then. A site that does not know a digest (any more) states it, and is sent
+the head again. So a round costs a few dozen bytes besides its messages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Split(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """What tells the head from others."""
+        """A key that distinguishes the head from others."""
         return hashlib.blake2b(pack(self.head), digest_size=6).digest()
 
 
@@ -65,7 +65,7 @@ def join(head: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Sender:
-    """An analyst's side: which heads sites know, and the number of the request that has told them."""
+    """An analyst's side: which heads sites know, and the number of the request that sent them."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, bytes], int] = {}

@@ -28,7 +28,7 @@ from fpdfp.traffic import Carried
 
 #: The longest reply before the rounds begin: second moments of 2,000 features, and room to spare.
 LONGEST = 1 << 28
-#: What a reply may be longer than the arrays that it was asked for.
+#: What a reply may be longer than the arrays that it was requested.
 ROOM = 1 << 20
 #: How far a clock may have gone back, in nanoseconds: a year.
 AHEAD = 365 * 24 * 3600 * 10**9
@@ -37,7 +37,7 @@ SLOW = 0.03
 
 
 class Asking:
-    """Asks sites, and numbers what it asks so that sites can tell what is new.
+    """Asks sites, and numbers its requests so that sites recognise new ones.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Asking:
     Attributes
     ----------
     sites
-        Those whose answers are added up, which each of them is told; none for those that are asked.
+        The sites whose answers are added up, which each of them receives; none for all that are asked.
     """
 
     def __init__(self, link: Connection) -> None:
@@ -72,7 +72,7 @@ class Asking:
         return replies
 
     def _ask_once(self, whole: Mapping[str, dict[str, Any]], timeout: float, limit: int) -> dict[str, Any]:
-        # A number higher than all before it, of this process and, as long as the clock goes on, of those before it.
+        # A number higher than all before it, of this process and, as long as the clock continues, of those before it.
         self._sequence = sequence = (self._sequence or time.time_ns()) + 1
         asked = {name: self._sender.shorten(name, tree, sequence) for name, tree in whole.items()}
         came = self.link.exchange({name: pack(tree) for name, tree in asked.items()}, timeout, limit)
@@ -104,7 +104,7 @@ class Asking:
             return MessageError(f"it cannot be read ({type(error).__name__})")
 
     def _catch_up(self, seen: Any) -> None:
-        """Where a site has seen later requests than this clock gives, go on from there."""
+        """Where a site has seen later requests than this clock gives, continue from there."""
         if type(seen) is int and self._sequence < seen < time.time_ns() + AHEAD:
             self._sequence = seen
 
@@ -176,7 +176,7 @@ class FederationEngine(RemoteEngine):
 
     @property
     def network(self) -> Network | None:
-        # To powers of two, so that a run that goes on later is likely to choose the same.
+        # To powers of two, so that a run that continues later is likely to choose the same.
         latency, bandwidth = self.link.measured.latency, self.link.measured.bandwidth
         if latency is None:
             return None
@@ -200,7 +200,7 @@ class FederationEngine(RemoteEngine):
         self.run_folder = recorder.folder
         added: dict[str, Any] = {"callbacks": [*options.callbacks, recorder]}
         if options.checkpoint is None:
-            # A name that is given again goes on with the run that it is the name of.
+            # A name that is given again continues with the run that it is the name of.
             added |= {"checkpoint": recorder.checkpoint, "resume": True}
         return dataclasses.replace(options, **added)
 
@@ -257,7 +257,7 @@ class FederationEngine(RemoteEngine):
         return came
 
     def _heed_refusals(self, asked: Mapping[int, Tree], replies: dict[int, Any]) -> None:
-        """Note what sites refuse, and end the run if it cannot go on without them: to ask again is of no use."""
+        """Note what sites refuse, and end the run if it cannot continue without them: to ask again is of no use."""
         refused = {site: reply for site, reply in replies.items() if isinstance(reply, RefusalError)}
         if not refused:
             return
@@ -270,7 +270,7 @@ class FederationEngine(RemoteEngine):
 
 
 def refusal(refused: Mapping[str, Exception]) -> RefusalError:
-    """Return the error that says which sites refuse, and why."""
+    """Return the error that names which sites refuse, and why."""
     said = {name: str(why) for name, why in refused.items()}
     return RefusalError("; ".join(f"{name} refuses: {why}" for name, why in said.items()), said)
 

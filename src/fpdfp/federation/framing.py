@@ -5,7 +5,7 @@ A message is a short head (JSON) and a body (any bytes, mostly a parcel of :mod:
     "FPD1"  length of the head (4 bytes)  length of the body (8 bytes)  head  body
 
 gRPC carries the stream in parts of at most 1 MiB, whatever the length of messages: a long message takes many parts, and
-short ones that are ready at the same time share one. The first message each way is a hello that says which versions of
+short ones that are ready at the same time share one. The first message each way is a hello that names which versions of
 the protocol its sender speaks.
 """
 
@@ -33,7 +33,7 @@ MAGIC, HEAD = b"FPD1", struct.Struct("<4sIQ")
 #: The longest part, head, and body, in bytes; a body before the hello is as short as a head.
 PART, LONGEST_HEAD, LONGEST = 1 << 20, 1 << 16, 1 << 29
 METHOD = "/fpdfp.Federation/Connect"
-#: Connections that carry nothing are kept open by a ping every so many seconds; firewalls drop them after minutes.
+#: Connections that carry nothing are kept open by a ping every this many seconds; firewalls drop them after minutes.
 PING, PING_ANSWER = 20, 20
 #: Seconds by which clocks can differ: one that says more says nothing.
 LONGEST_DIFFERENCE = 1e10
@@ -49,7 +49,7 @@ _COMMON = [
 CLIENT_OPTIONS = [*_COMMON, ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
 SERVER_OPTIONS = [
     *_COMMON,
-    # A stranger may keep a connection for so long without a certificate, and anybody without a stream.
+    # A stranger may keep a connection for so long without a certificate, and anyone without a stream.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 60_000),
     ("grpc.max_concurrent_streams", 8),
@@ -98,7 +98,7 @@ def pack_together(message: Message) -> Message:
 
 
 def unpack_together(message: Message) -> bytes:
-    """Return the body of a message, inflated where it is not sent as it is; raise MessageError if it cannot be."""
+    """Return the body of a message, inflated where it is not sent unchanged; raise MessageError if it cannot be."""
     length = message.about.get("whole")
     if length is None:
         return message.body
@@ -138,7 +138,7 @@ class Decoder:
     Parameters
     ----------
     limit
-        The longest body that is kept; a longer one is dropped as it comes in, and its message says so.
+        The longest body that is kept; a longer one is dropped as it comes in, and its message states it.
 
     Examples
     --------
@@ -210,7 +210,7 @@ class Decoder:
         except (ValueError, RecursionError) as error:
             raise MessageError(f"the head of a message cannot be read ({error})") from None
         if not isinstance(about, dict) or not isinstance(about.get("kind"), str):
-            raise MessageError("the head of a message must say of which kind it is")
+            raise MessageError("the head of a message must name its kind")
         del self._buffer[: HEAD.size + length]
         self._head = about, body
         return True
@@ -234,7 +234,7 @@ class Inbox(Generic[T]):
         self.held = 0
 
     def put(self, one: T, length: int = 0, timeout: float | None = None) -> bool:
-        """Add something as soon as there is room; return False if there was none in time, or nobody takes it."""
+        """Add something as soon as there is room; return False if there was none in time, or no one takes it."""
         with self._changed:
             fits = self._changed.wait_for(lambda: self._closed or self._has_room(length), timeout)
             if self._closed or not fits:
@@ -259,7 +259,7 @@ class Inbox(Generic[T]):
             return one
 
     def close(self) -> None:
-        """Take nothing any more: who waits for room goes on."""
+        """Take nothing any more: who waits for room continues."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -275,7 +275,7 @@ def hello(
 
 
 def agree(said: dict[str, Any], other: str, me: str, protocol: tuple[int, int] = PROTOCOL) -> int:
-    """Return the newest version that both sides speak, or say which side to upgrade.
+    """Return the newest version that both sides speak, or name which side to upgrade.
 
     >>> agree({"protocol": [1, 3], "software": "0.9"}, "the hub", "north")
     1
@@ -291,7 +291,7 @@ the protocol, and the hub has release 0.9 and speaks versions 2 to 3
         or len(theirs) != 2
         or not all(type(one) is int and 0 < one < 1 << 16 for one in theirs)
     ):
-        raise RefusedError(f"{other} does not say which versions of the protocol it speaks")
+        raise RefusedError(f"{other} does not state the versions of its protocol")
     newest: int = min(protocol[1], theirs[1])
     if newest >= max(protocol[0], theirs[0]):
         return newest

@@ -1,8 +1,8 @@
 """A site's guard: whatever is asked passes here before the data, and what is not allowed is refused.
 
-From top to bottom: what may stand where in a model; what columns may tell; at which points losses are evaluated; which
-operations of the data a question gets; what is hidden in answers. :mod:`fpdfp.federation.request_guard` asks all of
-these for each request, counts, and logs.
+From top to bottom: what may stand where in a model; what columns may reveal; at which points losses are evaluated;
+which operations of the data a question gets; what is hidden in answers. :mod:`fpdfp.federation.request_guard` asks all
+of these for each request, counts, and logs.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ from fpdfp.survival import LogRank, RiskCounts
 
 #: Functions of a column that a model may use, and powers.
 FUNCTIONS, POWERS = ("log", "log1p", "log2", "log10", "sqrt"), (2.0, 3.0)
-#: A number that is subtracted from a column is within so many of its ranges; a second one within fewer, since two
+#: A number that is subtracted from a column is within this many of its ranges; a second one within fewer, since two
 #: roundings can be shifted against each other.
 FAR, NEAR = 1e6, 10.0
 #: The largest share that one row may have of a combination of columns.
 MOST_LEVERAGE = 0.95
-#: So many columns at most: leverages are computed, and pairs of columns compared.
+#: This many columns at most: leverages are computed, and pairs of columns compared.
 MOST_COLUMNS = 2000
 #: Combinations of columns that are so much shorter than the longest are only rounding.
 ROUNDED = 1e-12
-#: So many rows must share the curvature at a point, a third of the rows where that is less: to separate N evenly spaced
-#: rows at a plane amplifies rounding by about exp(π²N/6), more than double precision has from N = 23 on. Of the rows in
-#: which a feature is not at its most common value one in fifteen must: in honest fits of a9a one in twelve does.
+#: This many rows must share the curvature at a point, a third of the rows where that is less: to separate N evenly
+#: spaced rows at a plane amplifies rounding by about exp(π²N/6), more than double precision has from N = 23 on. Of the
+#: rows in which a feature is not at its most common value one in fifteen must: in honest fits of a9a one in twelve
+#: does.
 EFFECTIVE, IN_A_GROUP = 30.0, 15.0
 TOO_FEW = "this site does not answer at this point: too few of its rows would decide the reply"
 #: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
 SMOOTH = ("brier", "deviance")
-#: To so many digits an area under a ROC curve is told; in so many cells rows are counted at further points.
+#: To this many digits an area under a ROC curve is sent; in this many cells rows are counted at further points.
 DIGITS, CELLS, LEAST_CELLS = 4, 24, 4
 #: Link functions whose means are in the domain of their families for all coefficients.
 FULL_DOMAIN = ("logit", "probit", "cloglog", "loglog", "cauchit")
@@ -164,7 +165,7 @@ def _check_centre(column: Array, centre: float, times: float, term: Term) -> Non
 
 
 def analysis_of(design: Design) -> list[Any]:
-    """Return what tells an analysis from others: its columns, whatever they are centred and divided by."""
+    """Return a key of an analysis: its columns, whatever they are centred and divided by."""
     terms = [
         [repr(bare(factor.value)) if isinstance(factor, Numeric) else getattr(factor, "coded", repr(factor))
          for factor in term.factors]
@@ -174,7 +175,8 @@ def analysis_of(design: Design) -> list[Any]:
     return [terms, design.missing, *map(repr, about)]
 
 
-# --- What columns may tell --------------------------------------------------------------------------------------------
+# --- What columns may reveal
+# --------------------------------------------------------------------------------------------
 
 
 def check_size(rows: int, coefficients: int, policy: Policy) -> None:
@@ -190,7 +192,7 @@ def check_size(rows: int, coefficients: int, policy: Policy) -> None:
 
 
 def check_model(losses: Losses, policy: Policy) -> None:
-    """Refuse a model that tells single rows whatever the point: by its rows, coefficients and columns."""
+    """Refuse a model that reveals single rows whatever the point: by its rows, coefficients and columns."""
     coefficients = int(np.prod(losses.shape))
     if isinstance(losses, Softmax):
         coefficients -= losses.n_features  # one class is determined by the others
@@ -204,23 +206,26 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
     if not isinstance(losses, LinearModel):
         raise refuse("columns", f"this site does not answer for models of the family {losses.family}")
     names = list((losses.column_names if isinstance(losses, ClassModel) else losses.feature_names) or ())
-    X, others, weights = losses._rows_of(client)[some], dict[str, Array](), None
+    own, others = losses._place(client), dict[str, Array]()
+    weights = losses._risk.table.weights[own] if isinstance(losses, Cox) else losses.weights_of_rows[own]
+    some = some & (weights > 0)  # columns may differ in one of the rows that count
+    X, weights = losses._rows_of(client)[some], weights[some]
+    check_size(len(weights), 0, policy)
     if isinstance(losses, Cox):
-        table, own = losses._risk.table, losses._place(client)
         _check_events(losses, client, some, policy, where)
-        weights, others["the offset"] = table.weights[own][some], table.offset[own][some]
+        others["the offset"] = losses._risk.table.offset[own][some]
     else:
-        y, own = np.asarray(losses.targets_of(client))[some], losses._place(client)
+        y = np.asarray(losses.targets_of(client))[some]
         _check_classes(losses, y, policy, where)
         others["the response"] = y.astype(np.float64)
-        weights = losses.weights_of_rows[own][some]
         shifts = losses._rows.shifts
         if shifts is not None:
             wide = shifts[own][some].reshape(len(y), -1)
             others |= {f"the offset{place or ''}": column for place, column in enumerate(wide.T)}
-    check_columns(X, names, policy, others, where)
-    if weights is not None and weights.min() < weights.max() and policy.goes_by("weights"):
+    dense = check_columns(X, names, policy, others, where)
+    if weights.min() < weights.max():
         check_weights(weights, policy, where)
+        _check_leverage(dense * np.sqrt(weights)[:, None], policy, where)
 
 
 def _check_classes(losses: Any, y: Array, policy: Policy, where: str) -> None:
@@ -264,10 +269,10 @@ def check_weights(weights: Array, policy: Policy, where: str = "") -> None:
 
 def check_columns(
     X: Any, names: Sequence[str], policy: Policy, others: dict[str, Array] | None = None, where: str = ""
-) -> None:
-    """Refuse columns, pairs and combinations of columns that tell fewer than ``cell`` rows from all others.
+) -> Array:
+    """Refuse columns, pairs and combinations of columns that reveal fewer than ``cell`` rows from all others.
 
-    ``others`` are columns that are no features: the response and the offset.
+    ``others`` are columns that are not features: the response and the offset. All of them are returned as one matrix.
     """
     added = others or {}
     shown = [*(f"the column {name!a}" for name in names or map(str, range(X.shape[1]))), *added]
@@ -292,7 +297,7 @@ def check_columns(
         few = np.flatnonzero(shares(dense) < least - 1e-6)
         if few.size:
             raise few_rows(shown[few[0]], "fewer rows have nearly all of its deviations from the middle")
-        # Measurements are left out: nearly every row has a value of its own there.
+        # Measurements are excluded: nearly every row has a value of its own there.
         coded = np.flatnonzero((sizes > 0) & (sizes <= len(dense) / 2))
         some = members[:, coded]
         apart = sizes[coded][:, None] + sizes[coded] - 2.0 * (some.T @ some).toarray()
@@ -303,6 +308,7 @@ def check_columns(
             first, second = (shown[coded[one]] for one in close[0])
             raise few_rows(f"the difference of {first} and {second}", "they differ in fewer rows")
     _check_leverage(dense, policy, where)
+    return dense
 
 
 def _check_leverage(dense: Array, policy: Policy, where: str) -> None:
@@ -339,7 +345,7 @@ def uncommon(X: Any) -> Any:
 
 
 def leverages(X: Array) -> Array:
-    """Return how much of some combination of columns is each row's alone: 1 where one tells it from all others."""
+    """Return each row's share of some combination of columns: 1 if one distinguishes it from all others."""
     largest = np.abs(X).max(axis=0, initial=0.0)
     if not largest.any():
         return np.zeros(len(X))
@@ -438,7 +444,7 @@ def _bend_of(losses: GLM, z: Array, y: Array, weights: Array) -> Array:
 
 
 class Group(NamedTuple):
-    """Rows over which sums are told, and in which of these each feature is not at its most common value."""
+    """Rows over which sums are sent, and in which of these each feature is not at its most common value."""
 
     rows: Any
     size: int
@@ -449,7 +455,7 @@ class Group(NamedTuple):
 class PointRule:
     """Refuses points of a model at which too few rows decide, over all rows or those of a fold.
 
-    ``people`` says which rows are one person's, where a model has several rows of each.
+    ``people`` names which rows are one person's, where a model has several rows of each.
     """
 
     def __init__(
@@ -530,7 +536,7 @@ class PointRule:
         return Group(rows, int(members.shape[0]), members[:, some], sizes[some])
 
     def admit_folds(self, labels: IntArray) -> list[list[Group]]:
-        """Return the folds of each client; refuse a division of rows of which one fold tells few, and one too many.
+        """Return the folds of each client; refuse a division of rows of which one fold reveals few, and one too many.
 
         What a fold takes off a sum is the sum over the fold, so each must be as large as a site.
         """
@@ -598,7 +604,7 @@ class GuardedData(Offer):
         losses, about = self._rule.losses, question.points_at(self._rule.losses.shape)
         if self._watch.policy.goes_by("folds") and question.score not in SMOOTH:
             raise refuse(
-                "folds", f"this site tells deviances and Brier scores of rows that are left out, and not "
+                "folds", f"this site sends deviances and Brier scores of held-out rows, and not "
                 f"{question.score!a}, which counts rows: counts at many points tell single ones; use model.evaluate",
             )  # fmt: skip
         for number, labels in enumerate(question.about.draw_folds(losses)):
@@ -611,7 +617,7 @@ class GuardedData(Offer):
         found, losses, policy = super().__getattr__(name), self._rule.losses, self._watch.policy
         if name == ROWS and policy.goes_by("folds"):
             found = copy.copy(losses)
-            found.admit_score = lambda *_: False  # what standard errors need is not told
+            found.admit_score = lambda *_: False  # the sums for standard errors are not sent
             return found
         if name in AT_POINT:
             return lambda x, *given, **options: self._at_point(name, found, x, *given, **options)
@@ -644,9 +650,9 @@ class GuardedData(Offer):
     def _at_point(self, name: str, found: Any, x: Array, *given: Any, **options: Any) -> Any:
         losses, watch = self._rule.losses, self._watch
         if name == "values" and watch.policy.goes_by("points") and np.array_equal(x, probe(losses.shape, losses.dtype)):
-            # Data are recognised by their fingerprint: at a point that nobody has looked at nothing is told.
+            # Data are recognised by their fingerprint: at a point that no one has looked at nothing is sent.
             x = np.zeros_like(x)
-        everywhere = name == "values" and not np.any(x)  # asked of every model, whoever asks
+        everywhere = name == "values" and not np.any(x)  # asked of every model, anyone who asks
         batch = options.get("batch_size", given[1] if name == "gradients" and len(given) > 1 else None)
         if batch is not None and batch < int(losses.sizes.max()) and watch.policy.goes_by("rows"):
             # Who is in a batch is known from its seed: as many batches as rows are a linear system for each row.
@@ -688,7 +694,7 @@ class GuardedData(Offer):
         return answer
 
     def check_points(self, points: Array, held: IntArray, labels: IntArray, clients: Any) -> list[int]:
-        """Refuse points, some with a fold left out; if one is refused, nothing is told of any.
+        """Refuse points, some with a fold excluded; if one is refused, nothing is sent of any.
 
         Returns the places of those outside the domain.
         """
@@ -744,10 +750,10 @@ NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
 #: Operations at many points, and what may be asked of dual points.
 AT_POINTS = frozenset({"evaluate_many", "duals_at_many"})
 DUALS = frozenset({"gradient", "gap", "rounding", "curvature", "hessian", "size", "sizes", "columns", "ridge"})
-#: Operations that tell products of two columns, and those that are one person's in any case.
+#: Operations that reveal products of two columns, and those that are one person's regardless.
 PAIRS = frozenset({"curvatures", "curvature_products", "start_model", "strong_convexity"})
 REFUSED = {"batch_smoothness": "constants for mini-batches: they are those of single rows", "pooled": "pooled rows"}
-#: Those that tell sums or bounds over all rows, or the folds of rows, and need no more looking at.
+#: Those that reveal sums or bounds over all rows, or the folds of rows, and need no more looking at.
 SUMS = frozenset({
     "lipschitz", "lipschitz_in", "curvature_diagonals", "slope_bounds", "targets_of", "masses", "counted", "folds",
     "saturations", "place_rows", "restrict", "rows",
@@ -760,7 +766,7 @@ ALL = AT_POINT | AT_POINTS | PAIRS | SUMS | frozenset(REFUSED)
 def check_products(policy: Policy) -> None:
     """Refuse sums of products of two columns where the policy does."""
     if policy.goes_by("kinds") and "products" not in policy.kinds:
-        raise refuse("kinds", "this site does not tell second moments of its rows (products)")
+        raise refuse("kinds", "this site does not send second moments of its rows (products)")
 
 
 def coarsen(losses: Any, policy: Policy) -> Any:
@@ -801,7 +807,7 @@ def hide(schema: dict[str, Any], policy: Policy) -> dict[str, Any]:
 
 
 def check_sums(sums: Sums, design: Design, policy: Policy) -> None:
-    """Refuse sums over too few rows, counts of levels with too few, and terms that are no numbers in some rows."""
+    """Refuse sums over too few rows, counts of levels with too few, and terms that are not numbers in some rows."""
     counts = [("the classes", sums.classes), *zip((one.name for one in design.coded), sums.levels, strict=True)]
     if policy.goes_by("rows") and (sums.used < policy.rows or any(0 < known < policy.rows for known in sums.known)):
         raise refuse("rows", f"this site takes part with at least {policy.rows} rows only", f"{sums.used} rows")
@@ -811,18 +817,18 @@ def check_sums(sums: Sums, design: Design, policy: Policy) -> None:
                 "cells", f"this site answers for levels of at least {policy.cell} rows only: {name[:99]}; merge levels",
                 f"{list(map(int, found))}",
             )  # fmt: skip
-    # A term may be written so that it is no number in any rows one likes: to count these would count anything.
+    # A term may be written so that it is not a number in any rows one likes: to count these would count anything.
     if policy.goes_by("cells") and np.asarray(sums.invalid).any():
         place = int(np.argmax(sums.invalid))
         term = "the response" if not place else f"the term {design.terms[place - 1].names[0][:100]!a}"
         raise refuse(
-            "cells", f"the model has terms that are no finite numbers in some rows of this site: {term}",
+            "cells", f"the model has terms that are not finite in some rows of this site: {term}",
             f"{list(map(int, sums.invalid))} rows",
         )  # fmt: skip
 
 
 def check_strata(strata: Array, policy: Policy) -> None:
-    """Refuse strata with too few rows: a test in one of two rows tells these."""
+    """Refuse strata with too few rows: a test in one of two rows reveals these."""
     if policy.goes_by("cells") and np.unique(strata, return_counts=True)[1].min(initial=policy.cell) < policy.cell:
         raise refuse("cells", f"this site answers for strata of at least {policy.cell} rows only; use fewer strata")
 
@@ -884,12 +890,12 @@ def _look(rule: PointRule, x: Array) -> None:
 def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *, few: bool = False) -> Any:
     """Return what may leave: cells are put together until no count is small, and what is still small is withheld.
 
-    With ``few`` there are only so many cells as a curve needs.
+    With ``few`` there are only a given number of cells as a curve needs.
     """
     policy, withheld, sums, hits = rule.policy, list(found.withheld), found.sums, found.hits
     if not policy.goes_by("cells"):
         return found
-    # Rounded areas do not tell that one pair of rows has changed places.
+    # Rounded areas do not reveal that one pair of rows has changed places.
     areas = found.areas.copy()
     areas[:, 0], areas[:, 1] = np.round(areas[:, 0], DIGITS), 0.5 * 10.0**-DIGITS
     least = policy.cell
@@ -908,7 +914,7 @@ def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *,
         except Refusal:
             own, own_sums = np.zeros(0), []
             withheld.append("calibration")
-    # Each further point by itself, as if it had been asked for alone.
+    # Each further point by itself, as if it had been requested alone.
     more = [
         protect_scores(one, dataclasses.replace(question, x=x, more=[]), rule, few=True)
         for one, x in zip(found.more, question.more, strict=True)
@@ -921,6 +927,6 @@ def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *,
 
 
 def _least_of_few(counts: PredictorCounts) -> int:
-    """Return how many rows a cell must have where few cells are told."""
+    """Return how many rows a cell must have where few cells are sent."""
     sums = [int(one.sum(dtype=np.int64)) for one in (counts.events, counts.others)]
     return min(sum(sums) // CELLS, min(sums) // LEAST_CELLS)

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at the registry, and at the hub's own certificate.
 LOOK, LOOK_AT_CERTIFICATE = 0.5, 3600.0
-#: What a message takes beside its bytes, and what a request to one site and a question about all of them cost of what a
-#: peer may send in a second: the hub's processor is busy for some 20 microseconds for each.
+#: What a message takes besides its bytes, and what a request to one site and a question about all of them cost of what
+#: a peer may send in a second: the hub's processor is busy for some 20 microseconds for each.
 OVERHEAD, STATUS = 512, 100
 #: The longest time for which an answer is waited for, in seconds.
 LONGEST_WAIT = 24 * 3600.0
@@ -64,9 +64,9 @@ class Limits:
     Attributes
     ----------
     hello
-        Seconds until somebody has said who it is.
+        Seconds until someone has said who it is.
     stalled
-        Seconds for which somebody may take nothing of what waits for it, or send nothing of a message that has begun.
+        Seconds for which someone may take nothing of what waits for it, or send nothing of a message that has begun.
     streams, streams_in_all
         How many connections there may be with one certificate, and in all.
     memory, memory_in_all
@@ -118,7 +118,7 @@ class Open(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Peer:
-    """Somebody who is connected."""
+    """Someone who is connected."""
 
     member: Member
     fingerprint: str
@@ -139,7 +139,7 @@ class Peer:
     ended: str | None = None
     #: What a site was asked and has not answered.
     asked: dict[int, Open] = dataclasses.field(default_factory=dict)
-    #: When an analyst was told the last line of each site's log.
+    #: When an analyst received the last line of each site's log.
     told: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
@@ -318,13 +318,13 @@ class Hub:
         agree(said.about, member.name, "the hub", self._protocol)
         if (said.about.get("name"), said.about.get("role")) != (member.name, member.role):
             raise RefusedError(
-                f"this key is that of the {member.role} {member.name}, and does not serve for "
+                f"this key belongs to the {member.role} {member.name}, and does not serve for "
                 f"{printable(said.about.get('role'), 20)} {printable(said.about.get('name'), 64)}"
             )
         if said.about.get("study") != self.study.name:
             raise RefusedError(f"this is the hub of the study {self.study.name}")
         if not invited and member.role == "site":
-            # It is remembered when the site has seen what is remembered, and answers nevertheless.
+            # It is remembered when the site has seen what is remembered, and answers still.
             _refuse_log(member, self._anchors.compare(member.name, read_anchor(said.about.get("log")), member.era))
         said_of_itself = {name: said.about.get(name) for name in ("software", "time")}
         said_of_itself["data"] = read_release(said.about.get("data"))
@@ -488,7 +488,7 @@ class Hub:
         for entry in to:
             name, length = entry if isinstance(entry, list) and len(entry) == 2 else ("", -1)
             if not isinstance(name, str) or type(length) is not int or not 0 <= length <= len(whole) - at:
-                raise MessageError("a request must say how long it is for each site")
+                raise MessageError("a request must state its length for each site")
             body = whole[at : at + length]
             at += length
             site = self._sites.get(name)
@@ -505,7 +505,7 @@ class Hub:
                 self._absent(peer, number, name, "it does not take what it was sent")
 
     def _may_ask(self, site: Peer, asker: Peer) -> bool:
-        """Whether a site can be asked one thing more; what nobody waits for any longer does not count."""
+        """Whether a site can be asked one thing more; what no one waits for any longer does not count."""
         if len(site.asked) >= self.limits.unanswered:
             now = time.monotonic()
             site.asked = {number: one for number, one in site.asked.items() if now < one.until}
@@ -534,7 +534,7 @@ class Hub:
             one.asker.send(Message("reply", about, message.body))
 
     def _tell_log(self, site: Peer, asker: Peer) -> dict[str, Any]:
-        """Return the last line of a site's log that is known, where an analyst was not told just now."""
+        """Return the last line of a site's log that is known, unless the analyst received it just now."""
         name, now = site.member.name, time.monotonic()
         known = self._anchors.of(name, site.member.era)
         if known is None or now - asker.told.get(name, -EVERY) < EVERY:
@@ -568,7 +568,7 @@ class Hub:
         log.info("%s has enrolled with the certificate %s", peer.member.name, keys.fingerprint(certificate)[:16])
 
     def _renew(self, peer: Peer, message: Message) -> None:
-        """Sign a new key for somebody whose certificate ends soon; the old one goes when the new one is used."""
+        """Sign a new key for someone whose certificate ends soon; the old one goes when the new one is used."""
         refuse_early(self.study.registry.named(peer.member.name), peer.fingerprint)
         certificate = keys.sign_request(self.study.authority, _request(message), peer.member.name, peer.member.role)
         self.study.registry.add_certificate(peer.member.name, certificate)

@@ -60,7 +60,7 @@ class Pair(NamedTuple):
 
 
 def host_name(name: str, value: object) -> str:
-    """Return ``value`` if it is a host name or an IP address, or say that it is none.
+    """Return ``value`` if it is a host name or an IP address, or refuse it.
 
     >>> host_name("host", "hub.example"), host_name("host", "::1")
     ('hub.example', '::1')
@@ -84,7 +84,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def split_address(argument: str, value: object) -> tuple[str, int]:
-    """Return the host and the port of an address, or say that it is none.
+    """Return the host and the port of an address, or refuse it.
 
     >>> split_address("address", "[::1]:8443")
     ('::1', 8443)
@@ -96,7 +96,7 @@ def split_address(argument: str, value: object) -> tuple[str, int]:
 
 
 def make_authority(folder: Path | str, *, name: str = "fpdfp federation", days: int = 3650) -> Pair:
-    """Make a private certificate authority: ``ca.key`` and ``ca.pem`` in a folder, where there are none.
+    """Make a private certificate authority: ``ca.key`` and ``ca.pem`` in a folder, if missing.
 
     Only certificates that this authority has signed are believed by the sites, none of a public authority.
 
@@ -232,7 +232,7 @@ def request_digest(request: bytes) -> str:
 
 
 def sign_request(authority: Pair, request: bytes, name: str, role: str, *, days: int = DAYS) -> bytes:
-    """Return a certificate for the public key in a signing request, as PEM; refuse a request that is none.
+    """Return a certificate for the public key in a signing request, as PEM; refuse invalid requests.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -264,14 +264,14 @@ def sign_request(authority: Pair, request: bytes, name: str, role: str, *, days:
 
 
 def read_certificate(value: object, key: bytes) -> bytes:
-    """Return the certificate that was sent for a private key, as PEM; refuse what is none, or is for another key."""
+    """Return the certificate that was sent for a private key, as PEM; refuse anything else."""
     from cryptography.hazmat.primitives import serialization
 
     try:
         certificate = _load_certificate(str(value).encode())
         private = serialization.load_pem_private_key(key, password=None)
     except ValueError:
-        raise MessageError("what was sent is no certificate") from None
+        raise MessageError("what was sent is not a certificate") from None
     if certificate.public_key() != private.public_key():
         raise MessageError("the certificate that was sent is for another key")
     return _certificate_pem(certificate)
@@ -307,7 +307,7 @@ def _read_authority(authority: Pair) -> tuple[x509.Certificate, ec.EllipticCurve
 
 
 def names_of_hosts(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    """Return host names and addresses as they stand in a certificate, or say which is none."""
+    """Return host names and addresses as they stand in a certificate, or name which is none."""
     from cryptography import x509
 
     if isinstance(hosts, str) or not hosts:
@@ -393,7 +393,7 @@ def refuse_existing(pair: Pair) -> None:
 
 
 def make_private_folder(folder: Path) -> Path:
-    """Make a folder, where there is none, that only its owner may look into, whatever the umask."""
+    """Make a folder, if missing, that only its owner may look into, whatever the umask."""
     if not folder.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)
@@ -444,7 +444,7 @@ class Asker(NamedTuple):
 
 
 class About(NamedTuple):
-    """What an identity or an invitation says of itself."""
+    """What an identity or an invitation says about itself."""
 
     study: str
     role: Role
@@ -473,7 +473,7 @@ class Identity:
         self.folder = Path(folder)
         path = self.folder / "identity.toml"
         if not path.is_file():
-            raise ArgumentError("folder", f"must be that of a site or an analyst, but {path} is not there")
+            raise ArgumentError("folder", f"must be the folder of a site or an analyst, but {path} is missing")
         self.about = _read_about(path.read_text(), str(path))
 
     @classmethod
@@ -548,7 +548,7 @@ def write_invitation(path: Path, about: About, credentials: Credentials) -> Path
 
 
 def read_invitation(path: Path | str) -> Invitation:
-    """Return what is in an invitation, or say that it is none."""
+    """Return what is in an invitation, or refuse it."""
     try:
         with zipfile.ZipFile(path) as file:
             found = {}

@@ -44,7 +44,7 @@ PAUSE = 0.2
 
 
 class RefusedError(Exception):
-    """A reply that was held was refused, or nobody released it in time: it must not leave."""
+    """A reply that was held was refused, or no one released it in time: it must not leave."""
 
 
 class Envelope(NamedTuple):
@@ -74,7 +74,7 @@ def seal(envelope: Envelope) -> bytes:
 
 
 def open_envelope(parcel: bytes) -> Envelope:
-    """Return the envelope of some bytes; raise MessageError if they are none."""
+    """Return the envelope of some bytes; raise MessageError otherwise."""
     tree = unpack(parcel)
     kinds = {"run": str, "sequence": int, "site": str, "contents": dict}
     if not isinstance(tree, dict) or any(type(tree.get(name)) is not kind for name, kind in kinds.items()):
@@ -95,7 +95,7 @@ def keep(parcel: bytes, folder: Path, hold: float = 0.0) -> Path:
     waiting.touch(mode=0o600)
     while waiting.exists():
         if time.monotonic() > until:
-            # Whoever takes the mark away decides: it may have been released at this very moment.
+            # Anyone who takes the mark away decides: it may have been released at this very moment.
             with contextlib.suppress(FileNotFoundError):
                 refuse(path)
             break
@@ -106,7 +106,7 @@ def keep(parcel: bytes, folder: Path, hold: float = 0.0) -> Path:
 
 
 def _write(parcel: bytes, folder: Path) -> Path:
-    """Write a copy that its owner alone can read, in a folder that nobody else can look into."""
+    """Write a copy that its owner alone can read, in a folder that no one else can look into."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.stat().st_uid == os.getuid():
         folder.chmod(0o700)  # it may be older than this rule
@@ -126,7 +126,7 @@ def release(path: Path) -> None:
 
 
 def refuse(path: Path) -> None:
-    """Keep a reply from leaving that is held; the server is told that it was not released, and nothing else."""
+    """Keep a reply from leaving that is held; the server learns that it was not released, and nothing else."""
     refused = path.with_suffix(REFUSED)
     if path.exists():
         path.rename(refused)

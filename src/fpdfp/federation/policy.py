@@ -49,7 +49,7 @@ def refuse(rule: str, sentence: str, detail: str = "") -> Refusal:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """What a site answers; the comments of ``policy.toml`` explain each field.
+    """The answer of a site; the comments of ``policy.toml`` explain each field.
 
     ``off`` has rules that are switched off. It cannot be set in a file: it is for tests of what the rules prevent.
 
@@ -132,7 +132,7 @@ class Policy:
         """Read a policy from a file; a mistake is an error with its line, and what is not there is as by default."""
         if not Path(path).exists():
             raise FileNotFoundError(
-                f"there is no file {path}; `fpdfp federation join` without --policy writes one with all defaults"
+                f"{path}: file not found; `fpdfp federation join` without --policy writes one with all defaults"
             )
         document = Document.read(Path(path))
         file = Table(document, (), document.data)
@@ -157,7 +157,7 @@ class Policy:
 
     @functools.cached_property
     def approved(self) -> frozenset[Any]:
-        """The expressions and splines that models may use as they are."""
+        """The expressions and splines that models may use unchanged."""
         return frozenset(parse_variable(text) for text in self.variables.values())
 
     def allows(self, column: str) -> bool:

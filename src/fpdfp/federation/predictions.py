@@ -1,4 +1,4 @@
-"""What a model predicts for the rows of a site, and what the site tells of that."""
+"""What a model predicts for the rows of a site, and what the site reveals of that."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ kind                  sums    private  answer
 
 At ``sums`` all rules of the filter about rows and points stay, since a sum in which only one row differs from zero is
 that row's. Beside them, a model is refused with a column that varies at fewer than three members: a sum over the others
-is zero or known, so that it is one site's. Sites tell each other which columns vary, in signed statements that the
-analyst hands on and cannot change; that much everybody learns.
+is zero or known, so that it is one site's. Sites send each other which columns vary, in signed statements that the
+analyst hands on and cannot change; that much all learns.
 
 At ``private`` no refusal depends on rows. Rows that a design cannot take, that are too long, or whose outcome is not
 one of the classes do not count, each for itself. The ledger is written before a reply leaves. The noise is a function

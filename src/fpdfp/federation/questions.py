@@ -38,7 +38,7 @@ Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "O
 
 @dataclasses.dataclass(frozen=True)
 class ColumnSchema:
-    """What a site says of a column.
+    """What a site says about a column.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Sums:
     classes
         The rows of each class, of those used.
     invalid
-        In how many of the rows used the response, and then each term, is no finite number.
+        In how many of the rows used the response, and then each term, is not a finite number.
     weight
         The sum of the weights of the rows used.
     """
@@ -123,7 +123,7 @@ class Sums:
 @question("sums")
 @dataclasses.dataclass(frozen=True)
 class SumsQuestion(Question):
-    """How many rows there are for a design, and sums for what is missing; with classes, the rows of each."""
+    """The number of rows that there are for a design, and sums for what is missing; with classes, the rows of each."""
 
     design: Design
     classes: tuple[Level, ...] = ()
@@ -161,11 +161,11 @@ class Distribution:
 
     @classmethod
     def of(cls, family: Any) -> Distribution:
-        """Return what tells a family."""
+        """Return the description of a family."""
         return cls(family.name, family.link, tuple(float(getattr(family, one)) for one in family.parameter_names))
 
     def make(self) -> Any:
-        """Return the family; raise MessageError for what is none."""
+        """Return the family; raise MessageError for anything else."""
         from fpdfp.families import NAMED
 
         kind = NAMED.get(self.name)
@@ -202,7 +202,7 @@ class MomentsQuestion(Question):
         d = len(self.design.names)
         mean, scatter = answer.mean, answer.scatter
         if mean.shape != (d,) or scatter.shape != ((d,) if self.diagonal else (d, d)) or answer.count < 1:
-            raise MessageError(f"moments must be those of {d} features, got {mean.shape}, {scatter.shape}")
+            raise MessageError(f"moments must have {d} features, got {mean.shape}, {scatter.shape}")
         if (np.diagonal(scatter) if scatter.ndim == 2 else scatter).min(initial=0.0) < 0:
             raise MessageError("moments must have sums of squares of at least 0")
 
@@ -322,14 +322,14 @@ class ModelSpec:
 
     @property
     def digest(self) -> str:
-        """A text that tells models apart."""
+        """A text that distinguishes models."""
         return hashlib.sha256(pack(dump(self))).hexdigest()[:32]
 
 
 @question("risk")
 @dataclasses.dataclass(frozen=True)
 class RiskQuestion(Question):
-    """How many rows are at risk, and have events, at which times; in each level of a column, if one is given.
+    """The number of rows that are at risk, and have events, at which times; in each level of a column, if one is given.
 
     Without ``times`` at those at which rows enter and leave; a site may put neighbouring ones together.
     """
@@ -370,7 +370,7 @@ class LogRankQuestion(Question):
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.rho <= 1.0:
-            # A large power leaves the first event alone, which tells of whom it is.
+            # A large power leaves the first event alone, which reveals of whom it is.
             raise MessageError(f"rho must be from 0 to 1, got {self.rho:g}")
 
     def answer(self, table: Any) -> Any:
@@ -562,7 +562,7 @@ def write(question: Question) -> dict[str, Any]:
 
 
 def read_question(tree: dict[str, Any]) -> Question:
-    """Return the question of a tree; raise MessageError for what is none."""
+    """Return the question of a tree; raise MessageError for anything else."""
     kind, known = tree.get("kind"), {name: one for name, one in questions().items() if one.reveals.of == "table"}
     if not isinstance(kind, str) or kind not in known:
         raise MessageError(f"kind must be one of {', '.join(known)}, got {kind!a}")
@@ -577,7 +577,7 @@ def write_answer(answer: Any) -> dict[str, Any]:
 
 
 def read_answer(question: Question, tree: Any) -> Any:
-    """Return the answer to a question; raise MessageError for what is none."""
+    """Return the answer to a question; raise MessageError for anything else."""
     try:
         made = validate(tree, question.answers, "an answer")
     except ArgumentError as error:
@@ -588,6 +588,6 @@ def read_answer(question: Question, tree: Any) -> Any:
 
 
 def read_spec(tree: Any) -> ModelSpec:
-    """Return the specification of a model; raise MessageError for what is none."""
+    """Return the specification of a model; raise MessageError for anything else."""
     made: ModelSpec = validate(tree, ModelSpec, "a model")
     return made

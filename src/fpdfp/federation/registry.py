@@ -61,7 +61,7 @@ class Member:
 
     @property
     def era(self) -> str:
-        """What tells a log of the site from one that began after a new invitation, or was accepted in its place."""
+        """A key that distinguishes a site's log from one that began after a new invitation or was accepted."""
         return f"{self.used_by[:16]}-{self.accepted}"
 
     @property
@@ -105,7 +105,7 @@ class Registry:
 
     @property
     def members(self) -> dict[str, Member]:
-        """Everyone by name, as the file says now."""
+        """All clients by name, as the file says now."""
         self.reread()
         return dict(self._members)
 
@@ -121,7 +121,7 @@ class Registry:
         return [one.name for one in self.members.values() if one.role == "site" and not one.removed]
 
     def find(self, fingerprint: str) -> Member | None:
-        """Return the member who may connect with a certificate; None for nobody."""
+        """Return the member who may connect with a certificate; None for no one."""
         self.reread()
         return self._allowed.get(fingerprint)
 
@@ -131,12 +131,12 @@ class Registry:
         return self._invited.get(fingerprint)
 
     def was_of(self, fingerprint: str) -> Member | None:
-        """Return the member who was removed and had a certificate, to tell him."""
+        """Return the member who was removed and had a certificate, to notify the person."""
         return next((one for one in self.members.values() if one.removed and fingerprint in one.certificates), None)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[dict[str, Member]]:
-        """Within this, nobody else changes the registry; what is changed is written at the end."""
+        """Within this, no one else changes the registry; what is changed is written at the end."""
         keys.make_private_folder(self.path.parent)
         with self.path.with_suffix(".lock").open("w") as lock:
             self.path.with_suffix(".lock").chmod(0o600)
@@ -166,7 +166,7 @@ class Registry:
                 raise MessageError("this invitation is no longer valid: ask the coordinator for a new one")
             refuse_used(member, digest)
             if member.signed >= SIGNED:
-                raise MessageError(f"the invitation of {member.name} was signed {SIGNED} times: ask for a new one")
+                raise MessageError(f"the invitation of {member.name} was signed {SIGNED} times: request a new one")
             when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             members[member.name] = dataclasses.replace(
                 member,
@@ -177,7 +177,7 @@ class Registry:
             )
 
     def add_certificate(self, name: str, certificate: bytes) -> None:
-        """Allow a member another certificate, beside those that he has."""
+        """Allow a member another certificate, besides those that he has."""
         with self._changing() as members:
             member = members[name]
             if len(member.certificates) >= CERTIFICATES:

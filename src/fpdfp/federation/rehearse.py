@@ -128,7 +128,7 @@ class Rehearsal:
         self.sites[site] = Process([*arguments, *policy], self.folder / f"{site}.log")
 
     def wait(self) -> None:
-        """Wait until all sites are connected; raise an error that says what one that has ended printed."""
+        """Wait until all sites are connected; raise an error that describes what one that has ended printed."""
         until = time.monotonic() + PATIENCE
         with Federation(self.study.folder) as federation:
             while not all(site.online for site in federation.status().sites):
@@ -174,7 +174,7 @@ def rehearse(
     penalty
         As in :class:`fpdfp.FederatedLogisticRegression`; by default that of the estimator.
     cv
-        In how many folds each site divides its rows to choose the weight of the penalty, or ``"sites"`` to leave out
+        In how many folds each site divides its rows to choose the weight of the penalty, or ``"sites"`` to exclude
         one site at a time; None for the weight that the estimator has by default.
     keep
         A new folder to keep everything in; None for one that is removed at the end.
@@ -291,7 +291,7 @@ def _ending() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens at."""
+    """Return a port of this machine that no one listens at."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

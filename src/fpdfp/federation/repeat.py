@@ -29,9 +29,9 @@ FORMAT = 1
 
 
 def digest_of_data(folder: Path, fingerprint: str) -> str:
-    """Return a digest of a site's data that tells others whether it has changed, and nothing else.
+    """Return a digest of a site's data that shows others whether it has changed, and nothing else.
 
-    It is salted with a secret of the site, in its folder: nobody can compare it with a table of their own.
+    It is salted with a secret of the site, in its folder: no one can compare it with a table of their own.
     """
     path = folder / SALT
     if not path.exists():
@@ -121,10 +121,10 @@ def repeat(folder: Path | str, federation: Federation, **objects: Any) -> Repeti
 
 
 def read_analysis(folder: Path) -> dict[str, Any]:
-    """Return what a run folder says of its analysis; refuse one that cannot be repeated, by name."""
+    """Return what a run folder says about its analysis; refuse one that cannot be repeated, by name."""
     path = folder / FILE
     if not path.is_file():
-        raise ArgumentError("folder", f"must be that of a fit of a formula that has ended, but {path} is not there")
+        raise ArgumentError("folder", f"must hold a finished fit of a formula, but {path} is missing")
     tree: dict[str, Any] = json.loads(path.read_bytes())
     if tree.get("format") != FORMAT:
         raise ArgumentError("folder", f"{path} has format {tree.get('format')}; this release reads format {FORMAT}")
@@ -158,5 +158,5 @@ def compare(before: Path, after: Path) -> list[str]:
 
 def _point(run: SavedRun) -> Array:
     if run.x is None:
-        raise ArgumentError("folder", f"must be that of a run that has ended, but {run.path} has no result")
+        raise ArgumentError("folder", f"must hold a finished run, but {run.path} has no result")
     return run.x

@@ -39,8 +39,8 @@ from fpdfp.losses.base import Losses
 
 #: How many models a site keeps ready, and how many seconds it waits for a person to release a reply.
 MODELS, WAIT = 4, 3600.0
-#: A point at which rows are counted, in the order of their predictions, costs as much as so many others: counts change
-#: where one row changes sides, so that a search by points finds where each is.
+#: A point at which rows are counted, in the order of their predictions, costs as much as this many others: counts
+#: change where one row changes sides, so that a search by points finds where each is.
 COUNTED = 1000
 #: The mark of a site that answers nothing until a person has looked at it, and the folder of copies.
 STOPPED, OUTBOX = "stopped", "outbox"
@@ -52,7 +52,7 @@ KINDS = {
     "request": "fits", "plan": "fits", "budget": "schema",
     "propose": "schema",
 }  # fmt: skip
-#: Refusals by these rules tell nothing of the rows, and do not count.
+#: Refusals by these rules reveal nothing of the rows, and do not count.
 FREE = ("kinds", "budget", "hours", "places", "columns")
 #: The questions that the kind "tests" is about.
 TESTS = ("information", "overdispersion")
@@ -88,7 +88,7 @@ class Model:
         self._budget.spend_points(self.analysis, points)
 
     def note_outside(self) -> None:
-        """Count a point outside the domain: that it is so tells where the extreme rows lie."""
+        """Count a point outside the domain: its status reveals where the extreme rows lie."""
         if self._budget.count_refusal():
             raise refuse("points", "too many points were outside the domain of models at this site")
 
@@ -124,7 +124,7 @@ class RequestGuard:
         self.table: Any = table if not policy.variables else table.with_variables(policy.variables)  # type: ignore[attr-defined]
         self.approvals = Approvals(self.folder)
         self.questions: Any = questions or importlib.import_module("fpdfp.federation.questions")
-        #: What tells the data from others, for runs that continue after a restart of the site.
+        #: A key that distinguishes the data from others, for runs that continue after a restart of the site.
         self._data = str(getattr(table, "fingerprint", ""))
         self._rows = int(getattr(table, "rows", 0))
         self.audit = Audit(self.folder)
@@ -191,7 +191,7 @@ class RequestGuard:
             return reply
 
     def _refuse(self, error: Refusal) -> tuple[dict[str, Any], str]:
-        """Return what the analyst is told of a refusal, and what the log is."""
+        """Return the analyst's part of a refusal, and what the log is."""
         rule = getattr(error, "rule", "")
         if rule not in FREE:
             self._count_refusal()
@@ -233,7 +233,7 @@ class RequestGuard:
         if asked.get("each") and not policy.single_sites:
             raise refuse("kinds", "this site does not show its results by themselves")
         if not run:
-            raise MessageError("a request must say which run it is of")
+            raise MessageError("a request must name its run")
         self.budget.compare_data(run, self._data)
 
     def _adopt(self, approved: dict[str, str]) -> None:
@@ -312,9 +312,7 @@ class RequestGuard:
         """Answer a question about times of events."""
         policy = self.policy
         if getattr(question, "times", ()) is None and "ranges" not in policy.kinds:
-            raise refuse(
-                "kinds", "this site tells of times only at those that are given: its own are times of single rows"
-            )
+            raise refuse("kinds", "this site answers at given times only: its own are times of single rows")
         response = question.spec.design.response if hasattr(question, "spec") else question.response
         if hasattr(question, "spec"):
             losses = self._losses(question.spec)
@@ -389,15 +387,15 @@ class RequestGuard:
         policy = self.policy
         for question in request.questions if policy.goes_by("kinds") else ():
             if question.name == "memory":
-                raise refuse("kinds", "this site does not tell all that it remembers of a run ('memory')")
+                raise refuse("kinds", "this site does not send the memory of a run ('memory')")
             if question.name in TESTS and "tests" not in policy.kinds:
-                raise refuse("kinds", "this site does not tell what standard errors need (tests)")
+                raise refuse("kinds", "this site does not send what standard errors need (tests)")
         job = request.about.job
         if job is not None and "hessian" in job.algorithm.reply_shapes():
             guard.check_products(policy)
 
     def _release(self, asked: dict[str, Any], kind: str, reply: dict[str, Any]) -> None:
-        """Keep a copy of what is about to leave, and wait for a person where the policy says so."""
+        """Keep a copy of what is about to leave, and wait for a person where the policy states it."""
         policy = self.policy
         waits = "reply" in reply and (self.kinds[kind] in policy.hold or (self._new and "analysis" in policy.hold))
         if not waits and not policy.copies:
@@ -428,5 +426,5 @@ def _shorten(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest_of(tree: Any) -> str:
-    """Return a text that tells questions and models apart."""
+    """Return a text that distinguishes questions and models."""
     return hashlib.sha256(pack(tree)).hexdigest()[:32]

@@ -3,11 +3,12 @@
 A site refuses a request that is older than one of its run (:class:`ReplayGuard`); the numbers are in a file of slots
 that outlives the process.
 
-A site's log is a chain of hashes (:mod:`fpdfp.federation.audit`), and each line says what the site has spent. Whoever
-may write the site's folder can put an older copy of all of it in its place. So others remember the number and the hash
-of a line (:class:`Anchors`): the hub of each site, and each analyst of those that have answered. A site says the number
-and hash of its last line when it connects, and with its answers now and then. A log that has become shorter, or has
-another line of that number, is named and refused, until the coordinator accepts it (``fpdfp federation forget``).
+A site's log is a chain of hashes (:mod:`fpdfp.federation.audit`), and each line describes what the site has spent.
+Anyone who may write the site's folder can put an older copy of all of it in its place. So others remember the number
+and the hash of a line (:class:`Anchors`): the hub of each site, and each analyst of those that have answered. A site
+says the number and hash of its last line when it connects, and with its answers now and then. A log that has become
+shorter, or has another line of that number, is named and refused, until the coordinator accepts it (``fpdfp federation
+forget``).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ ANCHORS = "anchors.json"
 FORMAT = 1
 #: Seconds between two anchors that are sent on a connection, and between two times at which a file of them is written.
 EVERY = 10.0
-#: So many digits of a hash are sent and kept: 64 bits.
+#: This many digits of a hash are sent and kept: 64 bits.
 DIGITS = 16
 
 
@@ -63,7 +64,7 @@ class Slots:
         self._file = -1
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield what is in the places; what a power cut has left of the last is left out."""
+        """Yield what is in the places; what a power cut has left of the last is excluded."""
         if self.path.exists():
             contents = self.path.read_bytes()
             for start in range(0, len(contents) - self.length + 1, self.length):
@@ -142,7 +143,7 @@ class ReplayGuard:
     def check(self, run: str, sequence: int, asker: str = "") -> None:
         """Refuse a request that is older than one of its run, and take note of it.
 
-        Runs are told apart by who asks as well: nobody can use up the numbers of another one's run.
+        Runs are distinguished by who asks as well: no one can use up the numbers of another one's run.
         """
         try:
             read_name("the name of a run", run)
@@ -204,7 +205,7 @@ class Anchor(NamedTuple):
 
 
 def read_anchor(value: Any) -> Anchor | None:
-    """Return what a peer says of its log; None where it says nothing that can be understood."""
+    """Return what a peer says about its log; None where it says nothing that can be understood."""
     if not isinstance(value, list) or len(value) != 2:
         return None
     number, digest = value
@@ -255,7 +256,7 @@ class Anchors:
         return anchor if known == era else None
 
     def check(self, site: str, said: Anchor | None, era: str) -> str | None:
-        """Remember what a site says of its log; return what is wrong with it, if anything."""
+        """Remember what a site says about its log; return what is wrong with it, if anything."""
         wrong, known = self.compare(site, said, era), self.of(site, era)
         if wrong is None and said is not None and said != known:
             self._known[site] = said, era
@@ -263,7 +264,7 @@ class Anchors:
         return wrong
 
     def compare(self, site: str, said: Anchor | None, era: str) -> str | None:
-        """Return what is wrong with what a site says of its log, if anything."""
+        """Return what is wrong with what a site says about its log, if anything."""
         known = self.of(site, era)
         if said is None:
             return None if known is None else "it does not say how long its log is, and has said so before"

@@ -13,7 +13,7 @@ from fpdfp.formula.tree import Categorical, Column, Formula, Level, Numeric
 
 #: Which levels are accepted: those that more than one site has, any, or lists by column.
 Levels = Literal["shared", "any"] | Mapping[str, Sequence[Level]]
-#: Columns whose values are all different are taken for identifiers from so many rows on.
+#: Columns whose values are all different are taken for identifiers from this many rows on.
 IDENTIFIED = 20
 #: How many levels a table for people shows.
 SHOWN = 6
@@ -58,7 +58,7 @@ class Schemas:
         return list(dict.fromkeys(name for found in self.by_site for name in found))
 
     def of(self, name: str) -> dict[str, ColumnSchema]:
-        """Return what each site that has a column says of it."""
+        """Return what each site that has a column says about it."""
         return {site: found[name] for site, found in zip(self.sites, self.by_site, strict=True) if name in found}
 
     def frame(self) -> Any:
@@ -113,7 +113,7 @@ class Schemas:
             A formula.
         levels
             ``"shared"`` refuses a level that only one of several sites has, ``"any"`` accepts it, and lists by column
-            say which levels there are, in order.
+            name which levels there are, in order.
         classify
             Whether the response has classes; with None only one of texts or truth values.
         """
@@ -192,7 +192,7 @@ class Schemas:
         if kind in ("category", "integer") and all(one.distinct for one in found) and sum(rows) >= IDENTIFIED:
             raise ArgumentError(
                 "formula:",
-                f"all values of the column {name!r} are different, as those of an identifier are; leave it out"
+                f"all values of the column {name!r} are different, like an identifier's; exclude it"
                 + (f", or write I({name}) if it is a measurement" if kind == "integer" else ""),
             )
 
@@ -252,7 +252,7 @@ def _is_plain(factor: Any) -> bool:
 
 
 def _common(kinds: set[Any]) -> str | None:
-    """Return the type of values of some types together, None if there is none; integers are numbers."""
+    """Return the type of values of some types together, None if missing; integers are numbers."""
     if len(kinds) == 1:
         return str(next(iter(kinds)))
     return "number" if kinds == {"integer", "number"} else None

@@ -47,7 +47,7 @@ class Secret:
 
     @classmethod
     def of(cls, folder: Path) -> Secret:
-        """Return the secret in a folder; it is made where there is none."""
+        """Return the secret in a folder; it is made if missing."""
         path = Path(folder) / FILE
         if not path.exists():
             keys.write_private(path, secrets.token_bytes(LENGTH))

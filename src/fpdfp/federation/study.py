@@ -4,7 +4,7 @@
 
     study.toml                   its name, and where its hub is
     registry.json                who may connect
-    authority/                   the key that signs certificates: whoever has it can be anybody
+    authority/                   the key that signs certificates: anyone who has it can be anyone
     hub/                         the hub's key and certificate
     analyst/                     the coordinator's own key as an analyst
     invitations/                 one file for each site, to be handed over and deleted

@@ -38,7 +38,7 @@ from fpdfp.losses import Losses
 from fpdfp.scores.site import SiteScores, information_of
 from fpdfp.survival import Concordance, LogRank, RiskCounts, Times, split_periods
 
-#: Texts of at most so many different values have levels.
+#: Texts of at most this many different values have levels.
 MANY = 1000
 
 
@@ -102,7 +102,7 @@ class SiteTable:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A digest of all columns and values, which tells that a table has changed. It stays at the site."""
+        """A digest of all columns and values, which reveals that a table has changed. It stays at the site."""
         summary = hashlib.sha256()
         for name, column in sorted(self.columns.items()):
             summary.update(repr((name, column.kind, column.unit, column.levels, column.numbers.dtype.str)).encode())
@@ -117,7 +117,7 @@ class SiteTable:
         return f"SiteTable({self.rows} rows, {len(self.columns)} columns)"
 
     def column(self, name: str) -> Column:
-        """Return a column, or say which name is near."""
+        """Return a column, or name which name is near."""
         if name not in self.columns:
             raise ArgumentError(
                 f"the column {name!r}",
@@ -211,11 +211,11 @@ class SiteTable:
         """Return a number for each row, which must be finite."""
         found = np.ascontiguousarray(np.broadcast_to(evaluate(node, self, {}), len(self)), dtype=np.float64)
         if not np.isfinite(found).all():
-            raise ArgumentError(name, f"is no finite number in {int((~np.isfinite(found)).sum())} rows")
+            raise ArgumentError(name, f"is not finite in {int((~np.isfinite(found)).sum())} rows")
         return found
 
     def weigh(self, node: Expression | None) -> Array | None:
-        """Return the weight of each row, None where there are none."""
+        """Return the weight of each row, None if missing."""
         if node is None:
             return None
         weights = self.number("the weight", node)
@@ -229,9 +229,7 @@ class SiteTable:
         bad = ~np.isfinite(X)
         if bad.any():
             name = design.names[int(bad.any(axis=0).argmax())]
-            raise ArgumentError(
-                f"the term {name!r}", f"is no finite number in {int(bad.any(axis=1).sum())} of {len(X)} rows"
-            )
+            raise ArgumentError(f"the term {name!r}", f"is not finite in {int(bad.any(axis=1).sum())} of {len(X)} rows")
         return X
 
     def response(self, node: Expression | Survival, classes: tuple[Level, ...]) -> Array:
@@ -242,7 +240,7 @@ class SiteTable:
             raise ArgumentError("the response", "Surv(…) is for models of times")
         y = evaluate(node, self, {})
         if not np.isfinite(y).all():
-            raise ArgumentError("the response", f"is no finite number in {int((~np.isfinite(y)).sum())} rows")
+            raise ArgumentError("the response", f"is not finite in {int((~np.isfinite(y)).sum())} rows")
         if classes and not np.isin(y, np.arange(len(classes))).all():
             raise ArgumentError("the response", "must be 0 or 1 for a classification")
         return np.ascontiguousarray(y)
@@ -354,7 +352,7 @@ def standardize(X: Array, centre: Array, scale: Array) -> Array:
 class ModelRows(NamedTuple):
     """Rows of a site as a model has them: features with the intercept, the response, weights and offset.
 
-    Models of times have these and the strata too, and perhaps clusters; y says whether there is an event.
+    Models of times have these and the strata too, and perhaps clusters; y states whether there is an event.
     """
 
     X: Array
@@ -405,7 +403,7 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
     if spec.family != "Logistic" or len(np.unique(y)) > 1:
         made: Losses = family(X, y, clients=owner, l2=spec.ridge, n_clients=len(parts), feature_names=names, **options)
         return made
-    # A site may have one class alone; losses want to see both, so one more client has them, and is left out again.
+    # A site may have one class alone; losses want to see both, so one more client has them, and is excluded again.
     X, y, owner = np.concatenate([X, X[[0, 0]]]), np.append(y, [0, 1]), np.append(owner, [len(parts)] * 2)
     both = family(X, y, clients=owner, l2=spec.ridge, feature_names=names)
     one: Losses = both.part(np.arange(len(parts)))

@@ -1,4 +1,4 @@
-"""Text from outside: names of a closed set of characters, and free text made harmless before anybody sees it.
+"""Text from outside: names of a closed set of characters, and free text made harmless before anyone sees it.
 
 Whatever becomes a file's name, stands in a template or in a command line is a *name*, and is checked by
 :func:`read_name` (or :func:`fpdfp.federation.keys.host_name`) when it is read. All other text of a peer passes

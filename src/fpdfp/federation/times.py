@@ -1,4 +1,4 @@
-"""Times of events in the table of a site: read from its columns, and what is told of them."""
+"""Times of events in the table of a site: read from its columns, and their answers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
 
 
 def read_times(node: Survival, rows: Rows) -> Times:
-    """Return the times of rows; refuse what is none."""
+    """Return the times of rows; refuse anything else."""
     bad = int((~np.isfinite(evaluate_response(node, rows))).sum())
     if bad:
         raise ArgumentError(
             "the response",
-            f"is no time of an event in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
+            f"is no event time in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
             "enter before they leave",
         )
     entry = None if node.enters is None else evaluate(node.enters, rows, {})
@@ -48,7 +48,7 @@ def read_strata(columns: tuple[str, ...], rows: Rows) -> Array:
     for column in columns:
         found = rows.values(column)
         if found.levels is None and (found.numbers != np.floor(found.numbers)).any():
-            raise ArgumentError(f"the column {column!r}", "must hold texts or integers to tell strata")
+            raise ArgumentError(f"the column {column!r}", "must hold texts or integers to define strata")
         own, number = np.unique(found.numbers, return_inverse=True)
         labels = np.array([f"{column}={level_of(one, found.levels)}" for one in own.tolist()], dtype=object)
         names = labels[number] if column == columns[0] else names + ", " + labels[number]

@@ -28,7 +28,7 @@ from fpdfp.formula.tree import (
     columns_of,
 )
 
-#: What is done where a value is missing: the row is left out; the mean over all sites is put there; the same, with a
+#: What is done where a value is missing: the row is excluded; the mean over all sites is put there; the same, with a
 #: column that says where (and a level of its own for categorical columns).
 Imputation = Literal["drop", "mean", "indicator"]
 #: The most columns of a model.
@@ -37,7 +37,7 @@ MOST_COLUMNS = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """A product of factors: a column for every combination of theirs, those of the first factor running fastest.
+    """A product of factors: a column for every combination, the first factor running fastest.
 
     ``term`` is the number of the term of the formula that it belongs to.
     """
@@ -69,11 +69,11 @@ class Design:
     missing
         What is done with missing values.
     offset, weights
-        What is added to the linear predictor, and the weight of each row; None where there is none.
+        What is added to the linear predictor, and the weight of each row; None if absent.
     strata
         The columns whose levels are strata.
     cluster
-        The column that says which rows belong together; None if all are apart.
+        The column that names which rows belong together; None if all are apart.
     """
 
     response: Expression | Survival
@@ -131,7 +131,7 @@ class Design:
         return good
 
     def matrix(self, rows: Rows, means: Sequence[float] | Array) -> Array:
-        """Return the features of rows; ``means`` are those of the columns in ``filled``."""
+        """Return the features of rows; ``means`` belong to the columns in ``filled``."""
         known = dict(zip(self.filled, map(float, means), strict=True))
         blocks = []
         for term in self.terms:
@@ -153,7 +153,7 @@ def code(
 ) -> Design:
     """Return the design of a formula: every categorical factor gets a reference level where it would be redundant.
 
-    The rules are those of patsy and formulaic: with an intercept, or after terms that span the same, a factor is coded
+    The rules follow patsy and formulaic: with an intercept, or after terms that span the same, a factor is coded
     without its first level (or ``ref``); else with all of them. Names are theirs too: ``stage[T.II]`` is the difference
     of II to the reference, and ``stage[II]`` the indicator of II.
 
@@ -235,9 +235,9 @@ def _levels_of(factor: Categorical, levels: Mapping[str, Sequence[Level]]) -> tu
 def _scoped(
     factors: Mapping[str, Factor], spanned: set[frozenset[tuple[str, bool]]]
 ) -> list[tuple[tuple[str, bool], ...]]:
-    """Return how the factors of a term are coded, (name, whether without its reference), beside what is spanned.
+    """Return how the factors of a term are coded, (name, whether without its reference), besides what is spanned.
 
-    A categorical factor spans the constant and its differences to a reference. What earlier terms span is left out, and
+    A categorical factor spans the constant and its differences to a reference. What earlier terms span is excluded, and
     the rest put together again: (anything):(differences) + (anything) is (anything):(all levels).
     """
     choices = [

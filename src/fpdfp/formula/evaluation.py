@@ -46,9 +46,9 @@ class Values(NamedTuple):
     Attributes
     ----------
     numbers
-        Numbers; for a column of texts those of the levels.
+        Numbers; for a column of texts, numbers of levels.
     missing
-        Where there is none.
+        Where a value is missing.
     levels
         The levels of a column of texts, None for numbers.
     """
@@ -68,7 +68,7 @@ class Rows(Protocol):
 
 
 def evaluate(node: Expression, rows: Rows, means: Mapping[str, float]) -> Array:
-    """Return the values of an expression, NaN where a column has none and ``means`` does not say what to put there."""
+    """Return the values of an expression, NaN where a column has none and ``means`` gives no substitute."""
     with np.errstate(all="ignore"):
         return np.broadcast_to(np.asarray(_evaluate(node, rows, means), dtype=np.float64), (len(rows),))
 

@@ -48,13 +48,13 @@ QUOTED = re.compile(r"`([^`]*)`")
 def parse(text: str) -> Formula:
     """Return the tree of a formula; everything that is not declared is refused by name.
 
-    The grammar of terms is that of ``formulaic`` (and of patsy and R): ``+``, ``-``, ``:``, ``*``, ``/``, ``%in%``,
+    The grammar of terms follows ``formulaic`` (and patsy and R): ``+``, ``-``, ``:``, ``*``, ``/``, ``%in%``,
     ``(a + b)**2``, ``- 1`` or ``+ 0`` for no intercept, and backticks around names that are not Python's. A factor is a
     column, ``C(column, ref=…, levels=[…])``, ``I(…)`` or ``{…}`` of arithmetic, comparisons and functions, one of the
     functions by itself, or a spline ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``. ``offset(…)`` is added to the
-    linear predictor as it is, with no coefficient. A response ``Surv(time, event)`` or ``Surv(start, stop, event)`` is
+    linear predictor unchanged, with no coefficient. A response ``Surv(time, event)`` or ``Surv(start, stop, event)`` is
     the time of an event, and with it ``strata(a, b)`` names columns whose levels have hazards of their own, and
-    ``cluster(subject)`` the column that says which rows belong together.
+    ``cluster(subject)`` the column that names which rows belong together.
 
     >>> formula = parse("died ~ age + C(stage, ref='I') + I(log(dose) > 2)")
     >>> formula.columns
@@ -357,7 +357,7 @@ class _Reader:
                     return Number(number)
             except OverflowError:
                 pass
-        raise self.refuse(f"there is {_short(repr(value)[:100])}, which is no finite number and no text")
+        raise self.refuse(f"{_short(repr(value)[:100])} is neither a finite number nor a text")
 
     def _call(self, node: ast.Call, depth: int) -> Expression:
         if not isinstance(node.func, ast.Name):
@@ -418,7 +418,7 @@ class _Reader:
         inner, given = self._arguments(node, accepted)
         if set(accepted[:3]) - set(given):
             raise self.refuse(
-                f"{name}(…) needs knots=[…], lower_bound= and upper_bound=, since no site tells its least and largest "
+                f"{name}(…) needs knots=[…], lower_bound= and upper_bound=, since no site sends its least and largest "
                 "value,"
             )
         knots = given["knots"] if isinstance(given["knots"], list | tuple) else [given["knots"]]

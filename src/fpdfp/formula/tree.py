@@ -1,6 +1,7 @@
-"""What a formula may say: a tree of declared nodes, which sites evaluate; no text of it is ever executed.
+"""Formulas as trees of declared nodes, which sites evaluate; no text is ever executed.
 
-A node is told by the names of its fields, which no two kinds share, so that a tree of dictionaries says which is meant.
+A node is recognised by the names of its fields, which no two kinds share, so that a tree of dictionaries names which is
+meant.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 from fpdfp.errors import ArgumentError
 
-#: The functions of one number that formulas know, beside those of :mod:`fpdfp.formula.parsing`.
+#: The functions of one number that formulas know, besides those of :mod:`fpdfp.formula.parsing`.
 Function = Literal["log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "abs", "negative", "not"]
 #: A level of a categorical column.
 Level = bool | int | str
@@ -111,7 +112,7 @@ class Numeric:
 
 @dataclasses.dataclass(frozen=True)
 class Categorical:
-    """A factor with levels, which are those of the column at all sites unless they are given."""
+    """A factor with levels, by default all levels of the column at all sites."""
 
     name: str
     column: str
@@ -175,11 +176,11 @@ class Formula:
     intercept
         Whether there is one.
     offset, weights
-        What is added to the linear predictor, and the weight of each row; None where there is none.
+        What is added to the linear predictor, and the weight of each row; None if absent.
     strata
         The columns whose levels are strata.
     cluster
-        The column that says which rows belong together, of the same subject for instance; None if all are apart.
+        The column that names which rows belong together, of the same subject for instance; None if all are apart.
     """
 
     text: str

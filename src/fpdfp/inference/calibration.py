@@ -42,12 +42,12 @@ class Calibration:
 
     @property
     def intercept(self) -> float:
-        """Above 0 if events are more frequent than predicted, at a linear predictor of 0; NaN where there is none."""
+        """Above 0 if events are more frequent than predicted, at a linear predictor of 0; NaN if unknown."""
         return float(self.table.coefficients[0]) if len(self.table.coefficients) > 1 else math.nan
 
     @property
     def slope(self) -> float:
-        """Below 1 if predictions are too extreme, as those of a model that was fitted to too few rows."""
+        """Below 1 if predictions are too extreme, as after a fit to too few rows."""
         return float(self.table.coefficients[-1])
 
     def __str__(self) -> str:
@@ -165,9 +165,9 @@ def calibration_table(histogram: ScoreHistogram, groups: int = 10) -> Calibratio
     Parameters
     ----------
     histogram
-        The sum of those of the sites.
+        The sum over sites.
     groups
-        At most so many; fewer where the cells of the histogram are too large.
+        The largest number; fewer where the cells of the histogram are too large.
 
     Examples
     --------

@@ -32,7 +32,7 @@ def covariance(
 ) -> Array:
     """Return the covariance of the coefficients of a fit without a penalty.
 
-    With H the summed Hessian, n the rows, p the coefficients, s the score of a row and S that of a site:
+    With H the summed Hessian, n the rows, p the coefficients, s the score of a row and S the score of a site:
 
     - ``"model"``: φ H⁻¹, with φ the dispersion. Right if the model is.
     - ``"HC0"``: H⁻¹ (Σ s sᵀ) H⁻¹, right for large n even if the variance function is not; ``"HC1"``, also called
@@ -115,8 +115,8 @@ def _check_sites(found: list[Information], kind: str) -> None:
 
 
 def _jackknife(found: list[Information], total: Information, names: Sequence[str] | None) -> Array:
-    """Return the covariance from leaving out each site."""
-    invert(total.hessian, names)  # if it is the whole that is singular, say so
+    """Return the covariance from excluding each site."""
+    invert(total.hessian, names)  # if it is the whole that is singular, state it
     changes = []
     for number, site in enumerate(found):
         try:
@@ -124,7 +124,7 @@ def _jackknife(found: list[Information], total: Information, names: Sequence[str
         except ArgumentError as error:
             raise ArgumentError(
                 "kind",
-                f"'jackknife' leaves out one site at a time, and without site {number} the Hessian {error.args[1]}",
+                f"'jackknife' excludes one site at a time, and without site {number} the Hessian {error.args[1]}",
             ) from None
     array = np.array(changes)
     jackknife: Array = (len(found) - 1) / len(found) * (array.T @ array)

@@ -127,7 +127,7 @@ def approximate_inverse(
     alpha
         The penalty for columns of variance 1. With 0 it is the inverse.
     free
-        Columns on which others are regressed without a penalty, as that of an intercept.
+        Columns on which others are regressed without a penalty, such as an intercept.
     names
         Of the columns, for errors.
 
@@ -176,7 +176,7 @@ def _projected(unit: Array, free: Array) -> _Projected:
 
 
 def _row(projected: _Projected, left: Array, free: Array, place: int, alpha: float, size: int) -> Array:
-    """Return a row of the approximate inverse; ``place`` is that of its column among those left."""
+    """Return a row of the approximate inverse; ``place`` is its column's place among the remaining ones."""
     from sklearn.linear_model import Lasso
 
     root = projected.root
@@ -206,7 +206,7 @@ def split_sites(rows: Mapping[str, int], *, share: float = 0.5, seed: int = 0) -
     """Divide sites at random: fit with a penalty on some, then without one on the others, with what was selected.
 
     The second fit does not know of the selection, so its standard errors hold, for the coefficients of the model that
-    was selected. They are larger than those of all rows, and may depend on the seed: choose it beforehand.
+    was selected. They are larger than with all rows, and may depend on the seed: choose it beforehand.
 
     Parameters
     ----------
@@ -230,12 +230,12 @@ def split_sites(rows: Mapping[str, int], *, share: float = 0.5, seed: int = 0) -
     names = list(rows)
     counts = {name: _checks.integer(f"rows[{name!r}]", rows[name], at_least=0) for name in names}
     if len(names) < 2:
-        raise ArgumentError("rows", f"must be those of at least two sites, got {len(names)}")
+        raise ArgumentError("rows", f"must belong to at least two sites, got {len(names)}")
     if not 0.0 < _checks.real("share", share) < 1.0:
         raise ArgumentError("share", f"must be between 0 and 1, got {share:g}")
     order = np.random.default_rng(_checks.integer("seed", seed, at_least=0)).permutation(len(names))
     ends = np.cumsum([counts[names[j]] for j in order])
-    # Where the part is nearest to what was asked for, with at least one site on each side.
+    # Where the part is nearest to what was requested, with at least one site on each side.
     count = 1 + int(np.argmin(np.abs(ends[:-1] - share * ends[-1])))
     chosen = {names[j] for j in order[:count]}
     return Split([name for name in names if name in chosen], [name for name in names if name not in chosen])

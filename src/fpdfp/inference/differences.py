@@ -28,7 +28,7 @@ def site_tables(
     level: float = 0.95,
     exponentiate: bool = False,
 ) -> list[Table | None]:
-    """Return each site's own coefficients, by one Newton step from those of the common fit.
+    """Return each site's own coefficients, by one Newton step from the common fit.
 
     For least squares these are the site's own fit. For other families they are near it where the site does not differ
     much from all (the error is of second order in the difference), and no further exchange is needed.
@@ -49,7 +49,7 @@ def site_tables(
     Returns
     -------
     list of Table or None
-        With the coefficients that the rows of the site determine, and None where there are none, or too few rows.
+        With the coefficients that the rows of the site determine, or None without enough rows.
 
     Examples
     --------

@@ -67,7 +67,7 @@ class Heterogeneity:
     def __post_init__(self) -> None:
         values = _checks.float_array("estimates", self.estimates, dtype=np.float64)
         if values.ndim != 1 or len(values) < 2:
-            raise ArgumentError("estimates", f"must be those of at least two sites, got shape {values.shape}")
+            raise ArgumentError("estimates", f"must belong to at least two sites, got shape {values.shape}")
         errors = _checks.float_array("standard_errors", self.standard_errors, shape=values.shape, dtype=np.float64)
         if not (errors > 0).all():
             raise ArgumentError("standard_errors", f"must be greater than 0, got {errors.min():g}")
@@ -81,7 +81,7 @@ class Heterogeneity:
 
     @classmethod
     def of_tables(cls, name: str, tables: dict[str, Table | None]) -> Heterogeneity:
-        """Return a coefficient of the tables of sites; sites without it are left out.
+        """Return a coefficient of the tables of sites; sites without it are excluded.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class Heterogeneity:
     __repr__ = __str__
 
 
-#: So many coefficients, and sites of each, are in a report: those that differ most.
+#: This many coefficients, and sites of each, are in a report: those that differ most.
 MOST, MOST_SITES = 100, 200
 
 

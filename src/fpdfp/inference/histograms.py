@@ -14,7 +14,7 @@ from fpdfp.errors import ArgumentError, RefusalError
 
 @dataclass(frozen=True)
 class Cells:
-    """Sums over cells; those of several sites add up where cells are the same, and stand beside each other otherwise.
+    """Sums over cells; those with the same cells add up, and other cells are joined.
 
     A cell has the values from ``lower`` to below ``upper``.
     """
@@ -54,7 +54,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class ScoreHistogram(Cells):
-    """How many rows with an event, and without, have a predicted chance in each cell, or a linear predictor.
+    """The number of rows that with an event, and without, have a predicted chance in each cell, or a linear predictor.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class ScoreHistogram(Cells):
 
 @dataclass(frozen=True)
 class ResidualHistogram(Cells):
-    """How many rows have a residual in each cell.
+    """The number of rows that have a residual in each cell.
 
     Parameters
     ----------
@@ -105,8 +105,8 @@ class ResidualHistogram(Cells):
             raise ArgumentError("level", f"must be from 0 to 1, got {level:g}")
         rows = self.counts.sum()
         if not rows:
-            raise ArgumentError("counts", "must be those of at least one row")
-        # That of the empirical distribution: the smallest residual that so many do not exceed. It is between those of
+            raise ArgumentError("counts", "must count at least one row")
+        # That of the empirical distribution: the smallest residual that this many do not exceed. It is between those of
         # all rows at the lower limits of their cells, and at the upper.
         needed = max(np.ceil(level * rows * (1.0 - 1e-12)), 1.0)
         found = []
@@ -130,7 +130,7 @@ def score_histogram(scores: Any, outcomes: Any, edges: Any = None, *, least: int
     outcomes
         1 for rows with an event, 0 for others.
     edges
-        From 0 to 1; None for those of :func:`chance_edges`.
+        From 0 to 1; None for the edges of :func:`chance_edges`.
     least
         Every count is at least this, or 0: neighbouring cells are put together until it is so.
 

@@ -127,8 +127,9 @@ def _combinations(table: Table, hypothesis: Any) -> tuple[Array, str]:
 def likelihood_ratio_test(small: Summary, large: Summary) -> HypothesisTest:
     """Compare two models of the same rows, of which one is a special case of the other.
 
-    Without a dispersion the difference of the deviances (twice that of the log-likelihoods) is compared with χ². With
-    one it is divided by the dispersion of the larger model and compared with F, as ``anova(…, test="F")`` of R does.
+    Without a dispersion the difference of the deviances (twice the difference of the log-likelihoods) is compared with
+    χ². With one it is divided by the dispersion of the larger model and compared with F, as ``anova(…, test="F")`` of R
+    does.
 
     Parameters
     ----------
@@ -201,7 +202,7 @@ def variance_inflation(
     Parameters
     ----------
     hessian
-        The summed Hessian at the fit, ``total.hessian``, or that of a linear model (XᵀX).
+        The summed Hessian at the fit, ``total.hessian``, or XᵀX of a linear model.
     names
         Of the coefficients.
     terms
@@ -226,7 +227,7 @@ def variance_inflation(
     square = _checks.float_array("hessian", hessian, shape=(len(names), len(names)), dtype=np.float64)
     kept = [j for j, name in enumerate(names) if name != intercept]
     if not kept:
-        raise ArgumentError("names", "must have a term beside the intercept")
+        raise ArgumentError("names", "must have a term besides the intercept")
     columns = {name: [name] for name in names if name != intercept} if terms is None else terms
     known = [names[j] for j in kept]
     unknown = [one for group in columns.values() for one in group if one not in known]

@@ -30,7 +30,7 @@ class Information:
     weight
         The sum of their weights.
     log_likelihood
-        At dispersion 1, or that of the family if it has none; of Cox models the partial one. NaN if unknown.
+        At dispersion 1; of Cox models the partial one. NaN if unknown.
     deviance
         The sum of the unit deviances times the weights.
     pearson
@@ -40,9 +40,9 @@ class Information:
     hessian
         Σ w μ′²/V a aᵀ, shape (p, p): the expected information times the dispersion, without a penalty.
     meat
-        Σ s sᵀ, shape (p, p), for robust errors. None if the site does not tell.
+        Σ s sᵀ, shape (p, p), for robust errors. None if the site does not send it.
     null_deviance
-        The deviance of the model with the intercept alone. None if it was not asked for.
+        The deviance of the model with the intercept alone. None if it was not requested.
 
     Examples
     --------
@@ -156,7 +156,7 @@ class Information:
 
         Examples
         --------
-        A feature in metres has a coefficient a thousand times that of the feature in millimetres:
+        A feature in metres has a coefficient a thousand times as large as the feature in millimetres:
 
         >>> site = Information(5, 5.0, -3.0, 6.0, 5.5, np.array([1.0]), np.array([[2.0]]))
         >>> site.change(np.array([[1000.0]])).hessian.tolist()
@@ -177,7 +177,7 @@ class Information:
     def take(self, columns: Sequence[int]) -> Information:
         """Return the sums of some coefficients, in a given order: also a way to reorder them.
 
-        If some are left out, the sums are those of the model in which the others stay what they are.
+        If some are excluded, the sums belong to the model with the others unchanged.
         """
         chosen = np.asarray(columns, dtype=np.int64)
         square = np.ix_(chosen, chosen)
@@ -200,13 +200,13 @@ class Information:
     def invert(self, names: Sequence[str] | None = None) -> Array:
         """Return the inverse of the Hessian.
 
-        Columns that determine one another, for which there is none, are refused by ``names``.
+        Columns that determine one another have none and are refused by ``names``.
         """
         return invert(self.hessian, names)
 
 
 def as_sites(sites: Information | Sequence[Information]) -> list[Information]:
-    """Return the sums of the sites as a list; a single one is that of all."""
+    """Return the sums of the sites as a list; a single one covers all."""
     found = [sites] if isinstance(sites, Information) else list(sites)
     if not found:
         raise ArgumentError("sites", "must have the sums of at least one site")
@@ -232,7 +232,7 @@ def invert(matrix: Array, names: Sequence[str] | None = None) -> Array:
     diagonal = np.diag(matrix)
     if not (diagonal > 0).all():
         empty = [names[j] for j in np.flatnonzero(~(diagonal > 0)).tolist()]
-        raise ArgumentError("hessian", f"has no information on {', '.join(empty)}: leave out, or use a penalty")
+        raise ArgumentError("hessian", f"has no information on {', '.join(empty)}: exclude it, or use a penalty")
     scale = 1.0 / np.sqrt(diagonal)
     values, vectors = np.linalg.eigh(matrix * np.outer(scale, scale))
     if values[0] < SINGULAR * len(matrix):

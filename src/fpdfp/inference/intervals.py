@@ -25,7 +25,7 @@ def quantile_of(level: float) -> float:
 
 
 def wilson(share: Any, rows: Any, level: float = 0.95) -> tuple[Array, Array]:
-    """Return Wilson's limits of shares of so many rows each.
+    """Return Wilson's limits of shares of a given number of rows each.
 
     >>> [round(float(limit), 4) for limit in wilson(0.9, 50)]
     [0.7864, 0.9565]
@@ -39,7 +39,7 @@ def wilson(share: Any, rows: Any, level: float = 0.95) -> tuple[Array, Array]:
 def by_log_odds(value: float, error: float, level: float = 0.95) -> tuple[float, float]:
     """Return limits of a number between 0 and 1 from its standard error, on the scale of log-odds.
 
-    At 0 and 1, and without a standard error, there are none but the number itself.
+    At 0 and 1, and without a standard error, the interval is the number itself.
 
     >>> [round(limit, 4) for limit in by_log_odds(0.8, 0.05)]
     [0.6843, 0.8807]

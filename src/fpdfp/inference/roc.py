@@ -13,7 +13,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.inference.histograms import ScoreHistogram, hold_one_number
 from fpdfp.inference.intervals import by_log_odds
 
-#: So many thresholds are looked at together.
+#: This many thresholds are looked at together.
 BLOCK = 256
 #: What rounding may add to the error of an area.
 ROUNDING = 1e-12
@@ -63,7 +63,7 @@ def roc_curve(histogram: ScoreHistogram, effective: tuple[float, float] | None =
     Parameters
     ----------
     histogram
-        The sum of those of the sites.
+        The sum over sites.
     effective
         With weights of rows: how many rows with an event, and without, are worth as much, (Σw)²/Σw², for the standard
         error. It is DeLong's for rows of weight 1, and with weights an approximation that takes them as independent of
@@ -126,7 +126,7 @@ def _reached(histogram: ScoreHistogram, thresholds: Array) -> Array:
 
 
 def _beside(histogram: ScoreHistogram, counts: Array) -> tuple[Array, Array]:
-    """Return for each cell how many are in cells that are wholly below it, and wholly above it."""
+    """Return for each cell how many are in cells that are completely below it, and completely above it."""
     by_upper, by_lower = np.argsort(histogram.upper), np.argsort(histogram.lower)
     up_to = np.concatenate([[0.0], np.cumsum(counts[by_upper])])
     before = np.concatenate([[0.0], np.cumsum(counts[by_lower])])

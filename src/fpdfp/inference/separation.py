@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 
 def newton_step(score: Array, hessian: Array) -> Step:
-    """Return the Newton step from the sums of all sites, leaving out directions without information.
+    """Return the Newton step from the sums of all sites, excluding directions without information.
 
     >>> newton_step(np.array([0.5]), np.array([[0.25]]))
     Step(step=array([2.]), promise=1.0)

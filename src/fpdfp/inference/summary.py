@@ -1,4 +1,4 @@
-"""What a fitted model says of itself."""
+"""The summary of a fitted model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fpdfp._sections import Section, plain
 from fpdfp.errors import ArgumentError
 from fpdfp.inference.table import Table, format_number, html_table
 
-#: So many coefficients are in a report, the most remarkable ones.
+#: This many coefficients are in a report, the most remarkable ones.
 MOST = 400
 
 
@@ -33,18 +33,18 @@ class Summary(Section):
     coefficients
         By name; for more than two classes a dictionary of these by class.
     sites, rows, left_out
-        The sites, the rows of each that were used, and those left out for missing values.
+        The sites, the rows of each that were used, and those excluded for missing values.
     deviance
-        Twice the sum of the negative log-likelihoods less that of a perfect fit, or the sum of squares; without the
+        Twice the sum of the negative log-likelihoods less the sum for a perfect fit, or the sum of squares; without the
         penalty.
     penalty
         In words.
     status, rounds, bits_up, bits_down
         How the run ended, its rounds, and all bits that sites and server sent.
     table
-        The coefficients with standard errors, tests and intervals; None if there are none.
+        The coefficients with standard errors, tests and intervals; None if not available.
     refused
-        Why there are no standard errors, in a sentence.
+        The reason for missing standard errors, in a sentence.
     family
         The family and its link, in words.
     has_dispersion, dispersion
@@ -54,7 +54,7 @@ class Summary(Section):
     df_residual, df_null
         Degrees of freedom of the two deviances.
     further_parameters
-        What is estimated beside coefficients and dispersion, as θ of the negative binomial family.
+        What is estimated besides coefficients and dispersion, as θ of the negative binomial family.
     exchanges
         Exchanges after the rounds, by purpose: ``{"information": 1}``.
     more
@@ -222,12 +222,12 @@ class Summary(Section):
         }
 
     def to_csv(self, path: Any = None) -> str | None:
-        """Write :meth:`frame` as CSV with all digits to a file, or return the text if there is no path."""
+        """Write :meth:`frame` as CSV with all digits to a file, or return the text without a path."""
         text = str(self.frame().to_csv(lineterminator="\n"))
         return _write(path, text)
 
     def to_json(self, path: Any = None) -> str | None:
-        """Write everything as JSON with all digits to a file, or return the text if there is no path.
+        """Write everything as JSON with all digits to a file, or return the text without a path.
 
         Numbers that are not finite become null.
         """

@@ -105,7 +105,7 @@ class Table:
     def intervals(self, level: float | None = None) -> Array:
         """Return the confidence limits of each coefficient, shape (p, 2), never exponentiated.
 
-        ``level`` is that of the table if none is given.
+        ``level`` defaults to the table's.
         """
         level = self.level if level is None else _checks.real("level", level)
         if not 0.0 < level < 1.0:
@@ -127,7 +127,7 @@ class Table:
     def columns(self) -> dict[str, Array]:
         """Return the columns of the table by heading.
 
-        With ``exponentiate`` there is no standard error, since that of a ratio does not lead to its limits.
+        With ``exponentiate`` the standard error is omitted, since a ratio's limits do not follow from it.
         """
         lower, upper = self.intervals().T
         tests = {"z" if self.df is None else "t": self.statistics, "p": self.p_values}

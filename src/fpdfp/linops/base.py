@@ -103,7 +103,7 @@ def adjoint_error(linop: LinOp, rng: np.random.Generator | int = 0, dtype: Any =
 
 #: Up to this side a matrix goes through LAPACK.
 DENSE = 1000
-#: From this side on bounds are verified by Cholesky, after so many steps of Lanczos, with so much added in turn.
+#: From this side on bounds are verified by Cholesky, after this many steps of Lanczos, with so much added in turn.
 VERIFIED, VERIFIED_STEPS, SLACKS = 400, 40, (0.001, 0.02)
 #: The longest side for LAPACK of a matrix of which less than a part is there.
 SPARSE_SIDE, EMPTY = 200, 0.1
@@ -114,7 +114,7 @@ BUDGET = 10**10
 MIN_STEPS, MAX_STEPS = 40, 200
 #: Lanczos vectors are kept for reorthogonalisation, at most this many numbers in all where steps allow.
 MEMORY = 1 << 27
-#: Dense matrices are read some rows at a time, of so many entries.
+#: Dense matrices are read some rows at a time, of this many entries.
 AT_A_TIME = 1 << 20
 #: The smallest entry of a vector of power steps relative to its largest.
 FLOOR = 1e-6
@@ -249,7 +249,7 @@ def largest_eigenvalue_bound(
     """Bound the largest eigenvalue of a Gram operator, by Lanczos with full reorthogonalisation.
 
     ``start`` is :func:`random_start` for the shape, where that is at hand; the operator works on arrays of its kind.
-    With ``near`` the steps end when so many times the largest Ritz value is a bound, but for the chance LIKELY.
+    With ``near`` the steps end when a given multiple of the largest Ritz value is a bound, but for the chance LIKELY.
     """
     dimension = int(np.prod(shape))
     steps = min(dimension, steps, max(MIN_STEPS, MEMORY // dimension))
@@ -269,7 +269,7 @@ def largest_eigenvalue_bound(
 def _lanczos(
     gram: Callable[[Array], Array], shape: Shape, steps: int, vector: Array, near: float | None = None
 ) -> tuple[list[float], list[float]]:
-    """Return the diagonal of the tridiagonal matrix, and the entries beside it."""
+    """Return the diagonal of the tridiagonal matrix, and the entries besides it."""
     xp = namespace(vector)
     basis = xp.empty((steps, vector.size))
     diagonal: list[float] = []

@@ -77,7 +77,7 @@ class Diagonal(LinOp):
         return product
 
     def beside(self, x: Array) -> Array:
-        """Return the factors for arithmetic with an array: beside one on the GPU they are there too."""
+        """Return the factors for arithmetic with an array: besides one on the GPU they are there too."""
         return self.factors if namespace(x) is np else self._copies.like(x)
 
     def adjoint(self, v: Array) -> Array:
@@ -332,7 +332,7 @@ class MaskedGradient(LinOp):
 
 
 def _by_kernel(name: str, array: Array, shape: Shape, out_shape: Shape) -> Array:
-    """Call a kernel for volumes; the shapes are those of one client's array and of its result."""
+    """Call a kernel for volumes; the shapes belong to one client's array and its result."""
     xp = namespace(array)
     clients = array.shape[: array.ndim - len(shape)]
     out: Array = xp.empty((*clients, *out_shape), dtype=array.dtype)
@@ -577,8 +577,8 @@ class Compose(LinOp):
 def aslinop(value: Any, *, name: str = "linop", in_shape: Shape | None = None) -> LinOp:
     """Return a linear map for an array, a sparse matrix, a ``LinearOperator`` or a :class:`LinOp`.
 
-    A PyLops operator whose ``dims`` are ``in_shape``, that of x, acts on arrays of that shape; any other operator acts
-    on vectors.
+    A PyLops operator whose ``dims`` are ``in_shape``, the shape of x, acts on arrays of that shape; any other operator
+    acts on vectors.
 
     >>> aslinop([[1.0, -1.0]])
     Matrix((2,) → (1,))

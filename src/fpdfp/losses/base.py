@@ -34,14 +34,14 @@ class InformationSums(NamedTuple):
     Attributes
     ----------
     numbers
-        The number of rows, the sum of weights, what the log-likelihood needs beside the deviance, the deviance, and
+        The number of rows, the sum of weights, what the log-likelihood needs next to the deviance, the deviance, and
         Pearson's sum Σ w (y − μ)²/V(μ).
     score
         The gradient of the log-likelihood times φ.
     hessian
         The expected information times φ, without a ridge, as its lower triangle.
     meat
-        Σ_j s_j s_jᵀ with the scores s_j of rows, as its lower triangle; empty where it is not asked for.
+        Σ_j s_j s_jᵀ with the scores s_j of rows, as its lower triangle; empty where it is not requested.
     """
 
     numbers: Array
@@ -61,7 +61,7 @@ class DualPoints(Protocol):
     ridge: Array
 
     def gradient(self, direction: Array | None = None) -> Array:
-        """Return Aᵀcθ with s = 1: the gradient of h at x where there is no direction."""
+        """Return Aᵀcθ with s = 1: the gradient of h at x without a direction."""
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j), at least 0; infinity where θ is outside the domain of φ*."""
@@ -103,7 +103,7 @@ class Losses(abc.ABC):
     feature_names: tuple[str, ...] | None = None
     #: A lower bound of every f_i without its ridge; −∞ if unknown.
     lower_bound: float = -np.inf
-    #: Whether several threads of Python may ask for gradients at the same time.
+    #: Whether several threads of Python may request gradients at the same time.
     concurrent: bool = False
 
     @property
@@ -139,7 +139,7 @@ class Losses(abc.ABC):
 
     @property
     def nearly_convolution(self) -> bool:
-        """Whether the Hessian of f may be nearly a convolution, as those of tomography and of blurred images are."""
+        """Whether the Hessian of f may be nearly a convolution, as in tomography and for blurred images."""
         return False
 
     @abc.abstractmethod
@@ -153,8 +153,8 @@ class Losses(abc.ABC):
         """Return ∇f_i for each of the given clients, with a leading client axis.
 
         ``x`` has the shape of one point, or a leading client axis. With ``batch_size`` the gradient is that
-        of a uniformly random subset of so many samples, drawn from ``draws`` by the numbers that clients have there; a
-        client with fewer samples uses them all.
+        of a uniformly random subset of a given number of samples, drawn from ``draws`` by the numbers that clients have
+        there; a client with fewer samples uses them all.
         """
 
     def check(self, x: Array, clients: IntArray, *, shared: bool = False, draws: Draws | None = None) -> None:
@@ -187,8 +187,8 @@ class Losses(abc.ABC):
     def curvatures(self, clients: IntArray) -> Array | None:
         """Return, for each of the given clients, a matrix that bounds the Hessian of f_i everywhere; None if unknown.
 
-        A ridge is in it. The rows and columns are the entries of x; for x with two axes those of one row of x, and the
-        bound has this block for each row, and nothing between rows.
+        A ridge is in it. The rows and columns are the entries of x; for x with two axes the entries of one row of x,
+        and the bound has this block for each row, and nothing between rows.
         """
         return None
 
@@ -199,7 +199,7 @@ class Losses(abc.ABC):
     def slope_bounds(self, clients: IntArray) -> Array | None:
         """Return, for each of the given clients and each feature, a bound of |∂f_i/∂x_j| everywhere, without a ridge.
 
-        None if there is none, as for least squares.
+        None for losses without one, such as least squares.
         """
         return None
 
@@ -229,15 +229,15 @@ class Losses(abc.ABC):
         return None
 
     def overdispersion_at(self, x: Array, clients: IntArray, theta: float) -> Array | None:
-        """Return what the θ of negative binomial counts is found from, of each client; None if there are no counts."""
+        """Return each client's sums from which θ of negative binomial counts is estimated; None for other losses."""
         return None
 
     def spread_at(self, x: Array, clients: IntArray) -> Array | None:
-        """Return the weight of each given client's rows, and their kernel weight; None if it is no quantile's loss."""
+        """Return the weight of each client's rows and their kernel weight; None for losses other than quantiles."""
         return None
 
     def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
-        """Return quadratic models from which a fit may start, slopes at zero and matrices; None if there are none.
+        """Return quadratic models from which a fit may start, slopes at zero and matrices, or None.
 
         With ``level`` their minimum is near a constant prediction, which is in the domain of f.
         """
@@ -340,7 +340,7 @@ def checked_draws(draws: Draws | None, clients: IntArray) -> Draws:
     if draws is None:
         raise ValueError("draws must be given with batch_size")
     if len(draws.clients) != len(clients):
-        raise ValueError(f"draws must be those of the {len(clients)} clients, got those of {len(draws.clients)}")
+        raise ValueError(f"draws must be for the {len(clients)} clients, got draws for {len(draws.clients)}")
     return draws
 
 

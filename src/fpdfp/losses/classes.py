@@ -68,7 +68,7 @@ class Softmax(LinearModel):
     y
         Their classes, integers from 0.
     weights
-        The weight of each row, 1 by default. With weights there are no mini-batches.
+        The weight of each row, 1 by default. Weights exclude mini-batches.
     n_classes
         The number of classes; by default as many as ``y`` has. Needed where a class has no rows.
 
@@ -131,7 +131,7 @@ class Softmax(LinearModel):
         return kernel
 
     def _weighted_values(self, *given: Any) -> None:
-        """Write the values of clients whose rows have weights; the arguments end as those of a kernel do."""
+        """Write the values of clients whose rows have weights; the last arguments are the kernel's."""
         clients, x, ridge, out = given[-4:]
         for place, own in enumerate(map(self._place, clients)):
             losses = _class_losses(self.class_forms(x, own), self._rows.y[own])
@@ -259,8 +259,8 @@ def _covariance(probabilities: Array, change: Array) -> Array:
 class ClassModel(LinearModel):
     """A mean over rows of a loss of the row's class and its linear predictors η_1, …, η_m, which are linear in x.
 
-    x is a vector. A subclass says what the predictors are, collects derivatives in them into derivatives in x, and has
-    the loss of a row.
+    x is a vector. A subclass describes what the predictors are, collects derivatives in them into derivatives in x, and
+    has the loss of a row.
     """
 
     #: That losses are never negative says little of how far a point is from the minimum.
@@ -290,7 +290,7 @@ class ClassModel(LinearModel):
 
     @abc.abstractmethod
     def _entry_names(self, columns: Sequence[str]) -> list[str]:
-        """Return the names of the entries of x, given those of columns."""
+        """Return the names of the entries of x, given column names."""
 
     def _restrict_columns(self, columns: IntArray) -> Self:
         """Return the losses as functions of some columns."""
@@ -306,7 +306,7 @@ class ClassModel(LinearModel):
 
     @abc.abstractmethod
     def _length(self, features: int) -> int:
-        """The length of x for so many features."""
+        """The length of x for a given number of features."""
 
     @abc.abstractmethod
     def predictors(self, x: Array, rows: slice = slice(None)) -> Array:
@@ -535,7 +535,7 @@ class Multinomial(ClassModel):
 
 
 def _with_reference(z: Array) -> Array:
-    """The linear forms of all classes, of which that of the reference is 0."""
+    """The linear forms of all classes, 0 for the reference."""
     return np.concatenate([np.zeros((len(z), 1)), z], axis=1)
 
 
@@ -778,7 +778,7 @@ def _with_ends(z: Array) -> Array:
 
 
 def base_of(link: Link, classes: int) -> Array:
-    """Return the thresholds between so many classes of the same chance.
+    """Return the thresholds between a given number of classes of the same chance.
 
     >>> base_of("logit", 2)
     array([0.])

@@ -52,7 +52,7 @@ class Hazards(NamedTuple):
 
 
 class Risk(NamedTuple):
-    """Who is at risk when, for kernels, and what else is known of the groups.
+    """The risk sets of the groups, for kernels, with their sizes and weights.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Risk(NamedTuple):
     strata
         The label of each group's stratum.
     given
-        The place of each row among those of its client, as they were given.
+        The place of each row among the rows of its client, in the given order.
     clusters
         The number of each row's cluster.
     """
@@ -117,7 +117,7 @@ class Risk(NamedTuple):
         return made, order
 
     def keep_rows(self, kept: Array) -> Risk:
-        """Return the risk sets of some of the rows; those that are left out weigh nothing, and have no events."""
+        """Return the risk sets of some of the rows; those that are excluded weigh nothing, and have no events."""
         table = self.table
         weights, event = table.weights * kept, np.where(kept, table.event, -1)
         group = np.repeat(np.arange(len(table.rows) - 1), np.diff(table.rows))
@@ -580,7 +580,7 @@ def _vector(name: str, value: Any, rows: int, default: float) -> Array:
 
 
 def _write_gradients(given: Any, clients: IntArray, drawn: None, x: Array, l2: Array, out: Array) -> None:
-    """Call the kernel as that of other linear models is called; there are no mini-batches."""
+    """Call the kernel with the arguments of other linear models, without mini-batches."""
     from fpdfp._kernels import cox
 
     kernel: Callable[..., None] = cox.gradients

@@ -36,8 +36,8 @@ class Custom(Losses):
     shape
         The shape of x.
     lipschitz
-        The Lipschitz constant of ∇f_i, or an upper bound: one number, or one for each client. None if there is none, as
-        for exponentials; then only a method that needs no constant can be used, :class:`fpdfp.ProximalNewton`.
+        The Lipschitz constant of ∇f_i, or an upper bound: one number, or one for each client. None for losses without
+        one, as for exponentials; then only a method that needs no constant can be used, :class:`fpdfp.ProximalNewton`.
     hessian
         ``hessian(i, x)`` returns the Hessian of f_i at x, a symmetric matrix, for methods that need it; x must be a
         vector then.
@@ -103,7 +103,7 @@ class Custom(Losses):
         if self.dtype not in (np.float32, np.float64):
             raise ValueError(f"dtype must be float32 or float64, got {self.dtype}")
         if hessian is not None and len(self.shape) != 1:
-            raise ArgumentError("hessian", f"must be None where x is no vector, got x of shape {self.shape}")
+            raise ArgumentError("hessian", f"must be None unless x is a vector, got x of shape {self.shape}")
         constants = np.asarray(np.inf)
         if lipschitz is not None:
             constants = _checks.float_array("lipschitz", lipschitz, dtype=np.float64)

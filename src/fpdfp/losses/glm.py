@@ -82,8 +82,8 @@ class OneForm(LinearModel):
 class PooledRows:
     """Σ_j w_j φ(a_jᵀx, y_j) + ½ Σ_k r_k x_k², over the rows of all clients.
 
-    A solver asks for the value, the gradient and the Hessian at the same point in turn; each of them starts from the
-    linear forms a_jᵀx, which are computed once. The Hessian may be that of an earlier point (``STALE``): good enough
+    A solver requests the value, the gradient and the Hessian at the same point in turn; each of them starts from the
+    linear forms a_jᵀx, which are computed once. The Hessian may come from an earlier point (``STALE``): good enough
     for a search direction, and a weighted Gram matrix saved.
     """
 
@@ -139,7 +139,7 @@ class PooledRows:
 
 
 class SingleForm(OneForm):
-    """What logistic and least-squares losses over a matrix share; see there."""
+    """Base class of logistic and least-squares losses over a matrix; see there."""
 
     #: Which φ the kernels take.
     kind: ClassVar[int]
@@ -161,7 +161,7 @@ class SingleForm(OneForm):
 
     @functools.cached_property
     def _as_glm(self) -> GLM:
-        """The same losses as those of a generalised linear model."""
+        """The same losses as a generalised linear model."""
         return GLM.of_rows(self._rows._replace(y=self._outcomes()), self.outcome_family, self.l2, self.feature_names)
 
     def _outcomes(self) -> Array:
@@ -197,10 +197,10 @@ class LeastSquares(SingleForm):
     n_clients
         If given, ``clients`` must be integers below it, and each must hold a row.
     feature_names
-        The names of the columns; by default those of a table. Sites of one federation must agree on them.
+        The names of the columns; by default the names in a table. Sites of one federation must agree on them.
     dtype
-        float32 or float64: the precision of the rows, and with them of x, gradients and messages. By default that of X.
-        Sums that must not lose digits, objectives and certificates are float64 in any case.
+        float32 or float64: the precision of the rows, and with them of x, gradients and messages. By default the
+        precision of X. Sums that must not lose digits, objectives and certificates are float64 regardless.
 
     Examples
     --------
@@ -430,7 +430,7 @@ class GLM(OneForm):
         """
         rows, functions, y = self._rows, self.distribution.functions, self._rows.y.astype(np.float64)
         given, z = self.weights_of_rows, np.zeros(len(y))
-        for own in map(self._place, clients):  # a client starts from its own rows, whoever else there is
+        for own in map(self._place, clients):  # a client starts from its own rows, anyone who else there is
             z[own] = self.distribution.start(_level(y[own], given[own]) if level else y[own], given[own])
         weights = np.ones(len(y)) if rows.weights is None else rows.weights
         away = z if rows.shifts is None else z - rows.shifts

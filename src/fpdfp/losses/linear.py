@@ -27,7 +27,7 @@ DENSE_MOMENTS = 4000
 #: Up to this many columns a client's matrix is formed in the coordinates of a factor. Power steps take 120 n d
 #: operations with n rows, forming it takes 2 n d².
 FORMED = 256
-#: Matrices up to this size go through LAPACK; of larger ones so many power steps tell the largest eigenvalue.
+#: Matrices up to this size go through LAPACK; of larger ones so many power steps show the largest eigenvalue.
 POWER, STEPS = 64, 30
 #: Numbers in the partial sums of a weighted Gram matrix, of which there are at most eight.
 GRAM_PARTS = 1 << 22
@@ -48,9 +48,9 @@ class LinearModel(Losses):
     """
 
     #: A bound of the Hessian of the loss of one row in its linear forms: at most this times the identity; infinite
-    #: where there is none.
+    #: if missing.
     curvature: float
-    #: A bound of the derivative of the loss of one row in each of its linear forms; infinite where there is none.
+    #: A bound of the derivative of the loss of one row in each of its linear forms; infinite if missing.
     steepest: float = np.inf
     lower_bound = 0.0
     concurrent = True
@@ -226,15 +226,15 @@ class LinearModel(Losses):
     def evaluate_many(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManySums:
         """Return sums over rows at each of some points, without those whose label is ``held`` there (−1: all rows).
 
-        ``labels`` has one for each row of all clients, in the order in which they are kept. There is no ridge in what
-        is returned.
+        ``labels`` has one for each row of all clients, in the order in which they are kept. The ridge is not part of
+        what is returned.
         """
         self.check(np.ascontiguousarray(points[0], dtype=self.dtype), clients, shared=True)
         how = evaluate_one_by_one if self._functions() is None else evaluate_rows
         return how(self, points, held, labels, clients)
 
     def duals_at_many(self, points: Array, held: IntArray, labels: IntArray, clients: IntArray) -> ManyDuals:
-        """Return the dual points near each of some points, with rows left out as in ``evaluate_many``."""
+        """Return the dual points near each of some points, with rows excluded as in ``evaluate_many``."""
         self.check(np.ascontiguousarray(points[0], dtype=self.dtype), clients, shared=True)
         return ManyDuals(self, points, held, labels)
 
@@ -254,7 +254,7 @@ class LinearModel(Losses):
         raise NotImplementedError
 
     def admit_score(self, name: str, about: Any) -> bool:
-        """Tell whether all sums of a score may be told at the points of a question; a site may refuse it."""
+        """Return whether all sums of a score may be sent at the points of a question; a site may refuse."""
         return True
 
     def keep_rows(self, kept: Array) -> Self:
@@ -275,7 +275,7 @@ class LinearModel(Losses):
 
     @property
     def masses(self) -> Array:
-        """The weight of each row; all ones where there are none."""
+        """The weight of each row; all ones by default."""
         return np.ones(len(self._rows.y)) if self._rows.weights is None else self._rows.weights
 
     def place_rows(self, values: Array) -> Array:
@@ -284,7 +284,7 @@ class LinearModel(Losses):
 
     @property
     def counted(self) -> Array:
-        """The weight of each row in a mean of losses of rows that were left out."""
+        """The weight of each row in a mean of losses of rows that were excluded."""
         return self.masses
 
     def saturations(self, clients: IntArray) -> Array:
@@ -293,7 +293,7 @@ class LinearModel(Losses):
 
     @functools.cached_property
     def _most_rows(self) -> int:
-        """How many rows the client with most has."""
+        """The number of rows that the client with most has."""
         return int(self.sizes.max())
 
     @functools.cached_property
@@ -389,7 +389,7 @@ class LinearModel(Losses):
         return self._rows.X[self._place(client)]
 
     def _place(self, client: int) -> slice:
-        """Where the rows of a client are among those of all."""
+        """The slice of a client's rows among the rows of all clients."""
         return slice(int(self._rows.offsets[client]), int(self._rows.offsets[client + 1]))
 
     def _scales(self, factor: Diagonal) -> Array:
@@ -410,7 +410,7 @@ class LinearModel(Losses):
         return self._grams(clients, lambda rows: np.full(rows.stop - rows.start, self.curvature), DENSE_MOMENTS)
 
     def _grams(self, clients: IntArray, weights: Callable[[slice], Array], most: int = DENSE_HESSIAN) -> Array | None:
-        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client, for at most so many features."""
+        """Return X_iᵀ diag(weights) X_i/n_i plus the ridge for each client, for at most a given number of features."""
         d = self.n_features
         if d > most:
             return None
@@ -520,7 +520,7 @@ class LinearModel(Losses):
         return shares if self._rows.weights is None else shares * self._rows.weights
 
     def _column_squares(self, weights: Array) -> Array:
-        """Σ_j c_j a_jk² for each feature k, with c_j the weight of row j; kept, since it is asked for again."""
+        """Σ_j c_j a_jk² for each feature k, with c_j the weight of row j; kept, since it is requested again."""
         key = weights.tobytes()
         if self._squares is None or self._squares[0] != key:
             X, scale = self._rows.X, self._row_weights(weights)
@@ -563,7 +563,7 @@ class LinearModel(Losses):
 
 
 def _names_of(X: Any, given: Any) -> tuple[str, ...] | None:
-    """Return the names of the features: those given, or else those of a table's columns."""
+    """Return the names of the features: the given names, or else a table's column names."""
     found = getattr(X, "columns", None) if given is None else given
     if isinstance(found, str):
         raise ArgumentTypeError("feature_names", f"must be a sequence of names, got the text {found!r}")
@@ -659,7 +659,7 @@ class RowDuals:
     """The dual points of a model with rows of samples, in double precision for rows of any precision.
 
     Who knows the linear forms of x already, and Aᵀcφ'(z), need not have them computed again. Forms that were added up
-    over some steps are rounded as those of a point as large as ``travel``, the sum of the sizes of all that was added.
+    over some steps are rounded as at a point as large as ``travel``, the sum of the sizes of all that was added.
     """
 
     def __init__(
@@ -744,7 +744,7 @@ class RowDuals:
 
 
 def add_gaps(gaps: Array, weights: Array) -> float:
-    """Return Σ c_j gap_j over rows that count; infinity, which is no bound, where a gap is below 0 or not a number."""
+    """Return Σ c_j gap_j over rows that count; infinity (no bound) where a gap is below 0 or not a number."""
     used = weights > 0
     return float(weights[used] @ gaps[used]) if (gaps[used] >= 0).all() else np.inf
 
@@ -764,12 +764,12 @@ def form_rounding(curvature: float, columns: Array, x: Array) -> float:
 
 
 class ManySums(NamedTuple):
-    """What clients have at many points, with a leading client axis; without ridge, and divided by the number of rows.
+    """Sums of clients at many points, with a leading client axis, without ridge, divided by the number of rows.
 
     Attributes
     ----------
     values
-        The sum of the losses of the rows that are not left out at a point.
+        The sum of the losses of the rows that are not excluded at a point.
     helds
         What leaving the others out takes off the loss of all rows: the sum of their losses, or for Cox's partial
         likelihood the difference.
@@ -842,7 +842,7 @@ class ManyDuals:
         self._client: tuple[int, Any, Array] | None = None
 
     def of(self, client: int, place: int, direction: Array) -> PointDuals:
-        """Return those of a client near one of the points, along a direction."""
+        """Return the dual points of a client near one of the points, along a direction."""
         own = self.losses._place(client)
         X, columns = self._prepare(client)
         weights = (self.labels[own] != self.held[place]) * self.losses.masses[own] / self.losses.sizes[client]
@@ -853,7 +853,7 @@ class ManyDuals:
         return self._prepare(client)[1]
 
     def _prepare(self, client: int) -> tuple[Any, Array]:
-        """Return the rows of a client in double precision, and their sums of squares; those of the last are kept."""
+        """Return the rows of a client in double precision and their sums of squares, kept for the last client."""
         if self._client is None or self._client[0] != client:
             own, sparse, X = self.losses._place(client), self.losses._sparse, self.losses._rows_of(client)
             X = X if sparse else X.astype(np.float64, copy=False)

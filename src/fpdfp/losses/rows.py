@@ -47,7 +47,7 @@ def collect(
     *,
     width: int | None = None,
 ) -> Rows:
-    """Check the samples and sort them by client, by default in the dtype of X; what is kept, nobody else can change.
+    """Check the samples and sort them by client, by default in the dtype of X; what is kept, no one else can change.
 
     With ``width`` there may be as many numbers in ``shifts`` for each row.
     """
@@ -83,7 +83,7 @@ def collect(
 
 
 def _numbers(name: str, value: Any, count: int, width: int | None = None) -> Array:
-    """Return a number for each row, or so many, as an array of its own."""
+    """Return a number for each row, or that many, as an array of its own."""
     found = _checks.float_array(name, value, dtype=np.float64)
     if found.shape not in ((count,), (count, width)):
         raise ArgumentError(name, f"must be a number for each of the {count} rows, got shape {found.shape}")
@@ -113,7 +113,7 @@ def stack(parts: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Array, Int
     for i, (matrix, vector) in enumerate(zip(matrices, vectors, strict=True)):
         if matrix.shape[1] != matrices[0].shape[1]:
             raise ArgumentError(
-                "X", f"of client {i} has {matrix.shape[1]} columns but that of client 0 has {matrices[0].shape[1]}"
+                "X", f"of client {i} has {matrix.shape[1]} columns but client 0's has {matrices[0].shape[1]}"
             )
         if vector.shape != (matrix.shape[0],):
             raise ArgumentError("y", f"of client {i} must have shape ({matrix.shape[0]},), got {vector.shape}")

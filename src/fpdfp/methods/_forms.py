@@ -173,7 +173,7 @@ class SmoothAlgorithm(PrimalAlgorithm):
     method: SmoothMethod
 
     def slope(self, x: Array) -> Array | float:
-        """Return Bᵀs with s in ∂g(Bx), or 0 where the penalty is left out."""
+        """Return Bᵀs with s in ∂g(Bx), or 0 where the penalty is excluded."""
         if not self.method.uses_subgradients(self.model):
             return 0.0
         return self.model.linop.adjoint(self.model.penalty.subgradient(self.model.linop.apply(x)))
@@ -208,7 +208,7 @@ class ProximalAlgorithm(PrimalAlgorithm):
         return super().client_steps * (1 if self.inner is None else self.inner.max_steps)
 
     def dual_points(self, rows: int) -> Array:
-        """Return dual points for inner solves to start from; empty ones where there are none."""
+        """Return dual points for inner solves to start from; empty ones for methods without them."""
         shape = self.model.dual_shape if self.has_inner_solve else (0,)
         points: Array = self.model.xp.zeros((rows, *shape), dtype=self.model.dtype)
         return points

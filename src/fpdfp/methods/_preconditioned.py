@@ -1,4 +1,4 @@
-"""What methods share that work in the coordinates of a preconditioner, with the prox of g∘B on the server."""
+"""Base of methods that work in the coordinates of a preconditioner, with the prox of g∘B on the server."""
 
 from __future__ import annotations
 

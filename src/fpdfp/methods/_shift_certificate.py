@@ -19,7 +19,7 @@ SHARE = 0.1
 
 
 class ShiftQuestion(NamedTuple):
-    """What the server sends to have the gap certified: its iterate, and what the shifts lack to be a dual point.
+    """The server's question for a certificate: its iterate, and the correction of the shifts to a dual point.
 
     ``drift`` is what rounding may add to that.
     """
@@ -55,7 +55,7 @@ class ShiftCertificate(PreconditionedAlgorithm, Certifying):
         return self.model.penalty.conjugate_prox(self.convexity * x - self.plain(state.shift), self.convexity)
 
     def lack(self, state: Any) -> Array:
-        """What the mean of the shifts lacks to be −Bᵀv."""
+        """The difference between −Bᵀv and the mean of the shifts."""
         lack: Array = self.plain(state.shift) + self.model.linop.adjoint(self.dual_point(state))
         return lack
 
@@ -79,7 +79,8 @@ class ShiftCertificate(PreconditionedAlgorithm, Certifying):
         """F(x), and g(Bx) + g*(v) − ⟨Bx, v⟩ + the mean of the clients' parts.
 
         The p_i have the mean −Bᵀv but for an error e from rounding the question. Clients could take it on by their
-        weights: then the mean of their parts is at most (√M + ‖e‖/√2μ)², with M that of what they have sent.
+        weights: then the mean of their parts is at most (√M + ‖e‖/√2μ)², with M the mean of the parts that they have
+        sent.
         """
         image = self.model.linop.apply(question.x.astype(self.model.dtype))
         value = self.model.penalty.value(image)

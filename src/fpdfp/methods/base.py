@@ -1,4 +1,4 @@
-"""What a method is, and what an algorithm is: a value that a user chooses, and what runs."""
+"""Methods, which users choose, and algorithms, which run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Traits:
     reference
         Where it comes from.
     partial_participation
-        Whether a round may go on with some of the clients.
+        Whether a round may continue with some of the clients.
     unequal_sampling
         Whether clients may be drawn with unequal probabilities, and replies weighted accordingly.
     compression
@@ -74,7 +74,7 @@ class Traits:
     strong_convexity
         What strong convexity of f is for: ``"not needed"``, ``"for its rate"``, ``"needed"``.
     restorable
-        Whether a client that lost what it remembered can go on with what the server knows of it: needed by engines
+        Whether a client that lost what it remembered can continue with what the server knows of it: needed by engines
         whose clients are other processes.
     with_inner_solve
         What it minimises with an inner solve of the prox of g∘B, where that is more than ``solves``.
@@ -104,7 +104,7 @@ class Traits:
 
 
 class Update(NamedTuple):
-    """What the clients of a round compute.
+    """The results of the clients of a round.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class Update(NamedTuple):
 
 
 class WeightedMeans(NamedTuple):
-    """What the server gets of a round whose clients were drawn with unequal probabilities p_i.
+    """The means of a round whose clients were drawn with unequal probabilities p_i.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class WeightedMeans(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What an algorithm is prepared from.
+    """The input of ``prepare``.
 
     Attributes
     ----------
@@ -217,7 +217,7 @@ class Method(abc.ABC):
 
     @property
     def solves(self) -> Solves:
-        """The objectives that this method minimises with its hyper-parameters as they are."""
+        """The objectives that this method minimises with its hyper-parameters unchanged."""
         return self.traits.solves
 
     def check(self, model: Model) -> None:
@@ -238,7 +238,7 @@ class Method(abc.ABC):
             )
 
     def reply_shapes(self, model: Model) -> dict[str, Shape]:
-        """Return the shape of what a client sends in each field of its reply: by default that of x in every field."""
+        """Return the shape of what a client sends in each field of its reply: by default the shape of x."""
         return dict.fromkeys(self.traits.sends, model.shape)
 
     @abc.abstractmethod
@@ -276,7 +276,7 @@ class Algorithm(abc.ABC):
         The schedule γ_k.
     """
 
-    #: The fields of a reply whose means are computed in float64 in any case, since clients add them to what they keep.
+    #: The fields of a reply whose means are computed in float64 regardless, since clients add them to what they keep.
     double: ClassVar[tuple[str, ...]] = ()
 
     method: Method
@@ -323,7 +323,7 @@ class Algorithm(abc.ABC):
 
     @property
     def factor(self) -> LinOp | None:
-        """S, where clients send Sᵀ times a gradient; None where they send gradients as they are."""
+        """S, where clients send Sᵀ times a gradient; None where they send gradients unchanged."""
         return None
 
     @property
@@ -333,7 +333,7 @@ class Algorithm(abc.ABC):
 
     @property
     def summary(self) -> str:
-        """What runs, in a few words for a person."""
+        """A description of the algorithm in a few words."""
         return type(self.method).__name__
 
     @property
@@ -362,7 +362,7 @@ class Remembering(abc.ABC):
         """Return what clients remember before the first round, with a leading client axis."""
 
     def take_message(self, shared: dict[str, Array], message: Any) -> dict[str, Array]:
-        """Return the fields of ``shared_memory`` after ``client_update``, as far as the server's message tells."""
+        """Return the fields of ``shared_memory`` after ``client_update`` that the server's message determines."""
         return shared
 
     def remember(self, shared: dict[str, Array], sent: Any, k: int) -> dict[str, Array]:
@@ -372,7 +372,7 @@ class Remembering(abc.ABC):
     def confirm(self, memory: Any, sent: Any, k: int) -> Any:
         """Return what the clients of round k remember once the server has what they sent, as it decoded it.
 
-        ``memory`` is that of their update. A client whose message was lost keeps what it had.
+        ``memory`` comes from their update. A client whose message was lost keeps what it had.
         """
         if not self.shared_memory:
             return memory
@@ -389,11 +389,11 @@ class TracksObjective(abc.ABC):
 
     @abc.abstractmethod
     def expected_gap(self, state: Any) -> float:
-        """Return about what F is above its minimum at the solution; infinite if the server cannot tell."""
+        """Return an estimate of F minus its minimum at the solution; infinite if the server cannot estimate it."""
 
 
 class Question(NamedTuple):
-    """What the server asks to have a gap certified: a named tuple of arrays, x first, and their messages."""
+    """The server's question for a certificate: a named tuple of arrays, x first, and their messages."""
 
     arrays: Any
     messages: tuple[Announced, ...]
@@ -409,7 +409,7 @@ class Certifying(abc.ABC):
 
     @abc.abstractmethod
     def question(self, state: Any, *, fine: bool, slack: float = 0.0) -> Question:
-        """Return what the server sends to everyone.
+        """Return the message that the server sends to all clients.
 
         Parameters
         ----------

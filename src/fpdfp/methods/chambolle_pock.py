@@ -21,7 +21,7 @@ PROX_OF_F = InnerSolve(tol=1e-9, max_steps=10_000)
 
 
 class ChambollePockMessage(NamedTuple):
-    """What the server sends: the point whose prox is wanted, and where to start looking for it."""
+    """The message of the server: the point whose prox is wanted, and where to start looking for it."""
 
     y: Array
     x: Array

@@ -28,14 +28,14 @@ class FedDecoupledProxState(NamedTuple):
 
 
 class FedDecoupledProxMessage(NamedTuple):
-    """What the server sends: x̄, and the dual point of its prox (empty for B = I)."""
+    """The message of the server: x̄, and the dual point of its prox (empty for B = I)."""
 
     before: Array
     v: Array
 
 
 class FedDecoupledProxMemory(NamedTuple):
-    """What a client keeps: P(x̄) and the mean of its gradients in the last round, and whether there was one."""
+    """The memory of a client: P(x̄) and the mean of its gradients in the last round, and whether there was one."""
 
     x: Array
     slope: Array
@@ -59,10 +59,10 @@ class FedDecoupledProx(ProximalMethod):
     P(x̄_k) less ηγτ times the mean of all gradients, and at the solution every ẑ_i,t is x* − tγ∇f(x*), whose prox is x*:
     neither local steps nor differences between clients move it. The paper has no name for the method.
 
-    Where B is not the identity, ``inner`` says how exactly the prox of g∘B is computed, by dual steps that start from
-    the dual point of P(x̄_k), which the server sends (m more numbers down); without it such a problem is refused.
+    Where B is not the identity, ``inner`` describes how exactly the prox of g∘B is computed, by dual steps that start
+    from the dual point of P(x̄_k), which the server sends (m more numbers down); without it such a problem is refused.
 
-    What is proved: for f_i smooth, f strongly convex, everyone and γτη below a small constant over L, linear
+    What is proved: for f_i smooth, f strongly convex, all clients and γτη below a small constant over L, linear
     convergence to the solution, with mini-batches to a neighbourhood of it (Zhang, Hu and Johansson 2024). ``"auto"``
     takes γ = 1/(2τL_max max(1, η)), and 1/L for τ = 1, larger than the paper's constants allow.
 

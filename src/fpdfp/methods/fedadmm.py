@@ -24,13 +24,13 @@ class FedADMMState(NamedTuple):
 
 
 class FedADMMReply(NamedTuple):
-    """What a client sends: the change of its augmented model."""
+    """The message of a client: the change of its augmented model."""
 
     augmented: Array
 
 
 class FedADMMMemory(NamedTuple):
-    """What a client keeps: its dual variable, and its augmented model w_i + y_i/ρ, which the server follows."""
+    """The memory of a client: its dual variable, and its augmented model w_i + y_i/ρ, which the server follows."""
 
     dual: Array
     augmented: Array

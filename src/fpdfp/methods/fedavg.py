@@ -53,15 +53,15 @@ class FedAvg(LocalSGD):
         server:          x_k+1 = (1/n) Σ_S x_i,τ
 
     For clients of unequal weights w_i with sum 1, ``averaging="weighted"`` gives
-    x_k+1 = x_k + (1/n) Σ_S N w_i (x_i,τ − x_k), which is Σ w_i x_i,τ where everyone takes part; ``"plain"`` keeps the
+    x_k+1 = x_k + (1/n) Σ_S N w_i (x_i,τ − x_k), which is Σ w_i x_i,τ where all clients take part; ``"plain"`` keeps the
     plain mean, and client i descends on N w_i f_i. Both are the paper's algorithm for w_i = 1/N. (Weights with another
     sum W count as w_i/W, with W f_i for f_i.) It minimises f alone, and sends whole models: for compressed differences
     see :class:`FedPAQ`.
 
-    McMahan et al. divide by the weights of those who take part, Σ_S w_i x_i,τ / Σ_S w_i. For everyone, or for equal
-    weights, that is the same. Otherwise it is not Σ w_i x_i,τ on average over draws (with n = 1 all clients would count
-    alike), so that the method would minimise another mean of the f_i; what is here is right on average, and the server
-    need not be told the weights.
+    McMahan et al. divide by the weights of those who take part, Σ_S w_i x_i,τ / Σ_S w_i. With all clients, or with
+    equal weights, that is the same. Otherwise it is not Σ w_i x_i,τ on average over draws (with n = 1 all clients would
+    count alike), so that the method would minimise another mean of the f_i; what is here is right on average, and the
+    server need not know the weights.
 
     What is proved: with τ = 1 it is stochastic gradient descent. For τ > 1 and clients that differ, its fixed point
     at a constant step is not the minimiser; for f strongly convex and steps of the order of 1/k,
@@ -219,9 +219,9 @@ class FedSGD(SmoothMethod):
         client i in S:   sends Q(∇̃f_i(x_k))
         server:          x_k+1 = x_k − γ_k (1/n) Σ_S Q(∇̃f_i(x_k))
 
-    It minimises f alone: there is no prox.
+    It minimises f alone, without a prox.
 
-    What is proved: with everyone, full gradients and no compressor it is gradient descent, which converges for
+    What is proved: with all clients, full gradients and no compressor it is gradient descent, which converges for
     γ < 2/L, linearly for f strongly convex. With noise, E f(x_k) − f* = O(1/k) for f strongly convex and steps of
     the order of 1/k (for instance Gower et al., ICML 2019).
 

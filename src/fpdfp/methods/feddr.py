@@ -32,13 +32,13 @@ class FedDRState(NamedTuple):
 
 
 class FedDRReply(NamedTuple):
-    """What a client sends: the change of its reflected point."""
+    """The message of a client: the change of its reflected point."""
 
     reflected: Array
 
 
 class FedDRMemory(NamedTuple):
-    """What a client keeps: y_i − αx_i, and its reflected point x̂_i = 2x_i − y_i, which the server follows."""
+    """The memory of a client: y_i − αx_i, and its reflected point x̂_i = 2x_i − y_i, which the server follows."""
 
     offset: Array
     reflected: Array
@@ -58,11 +58,11 @@ class FedDR(ProximalMethod):
     The prox of f_i is computed by accelerated gradient steps from x̄_k, where it is at the solution. Before they take
     part, clients have x_i = y_i = x̂_i = 0, and x̄_0 = x0: with α = 1 a client's first y_i is what the server sent.
 
-    Where B is not the identity, ``inner`` says how exactly the server computes the prox of g∘B; without it such a
+    Where B is not the identity, ``inner`` describes how exactly the server computes the prox of g∘B; without it such a
     problem is refused. The history counts the dual steps.
 
     What is proved: for f_i smooth and η < 1/L small enough, convex or not, and local solves whose errors can be summed,
-    the mean square of the gradient mapping is O(1/k) (Tran-Dinh et al. 2021); for f_i convex, everyone and exact
+    the mean square of the gradient mapping is O(1/k) (Tran-Dinh et al. 2021); for f_i convex, all clients and exact
     solves, convergence for every η > 0 and 0 < α < 2, as of all Douglas–Rachford splitting. ``"auto"`` takes
     η = 1/√(μL_max) for f with a ridge μ, 10/L_max without.
 
@@ -73,7 +73,7 @@ class FedDR(ProximalMethod):
     relaxation
         α, above 0 and below 2.
     local_steps
-        Accelerated gradient steps of a client in a round; by default so many that they make its mistake twenty times
+        Accelerated gradient steps of a client in a round; by default enough that they make its mistake twenty times
         smaller.
     inner
         As for :class:`FedMiD`.

@@ -34,7 +34,7 @@ class FedDualAvgState(NamedTuple):
 
 
 class FedDualAvgMessage(NamedTuple):
-    """What the server sends: the dual model, the sum of steps, and where the prox may start (empty for B = I)."""
+    """The message of the server: the dual model, the sum of steps, and where the prox may start (empty for B = I)."""
 
     z: Array
     a: Array
@@ -42,7 +42,7 @@ class FedDualAvgMessage(NamedTuple):
 
 
 class FastFedDualAvgMessage(NamedTuple):
-    """What the server sends: the dual model, and where the prox may start (empty for B = I)."""
+    """The message of the server: the dual model, and where the prox may start (empty for B = I)."""
 
     z: Array
     v: Array
@@ -64,13 +64,13 @@ class FedDualAvg(ProximalMethod):
     The server's x_k is a prox, and so as sparse as g makes it: averaging dual models undoes the "curse of primal
     averaging" of :class:`FedMiD`.
 
-    Where B is not the identity, ``inner`` says how exactly the prox of g∘B is computed, by dual steps that start where
-    the last ones ended (the server sends its dual point, m more numbers down); without it such a problem is refused.
-    The history counts the dual steps.
+    Where B is not the identity, ``inner`` describes how exactly the prox of g∘B is computed, by dual steps that start
+    where the last ones ended (the server sends its dual point, m more numbers down); without it such a problem is
+    refused. The history counts the dual steps.
 
-    What is proved: for f convex, everyone, a constant step and no compressor, O(1/√(n k τ)) plus terms of higher order
-    for a mean of the iterates, with bounded gradients and small client steps or with quadratic losses (Yuan et al.
-    2021). Nothing for falling steps, for the last iterate, or for compressed messages.
+    What is proved: for f convex, all clients, a constant step and no compressor, O(1/√(n k τ)) plus terms of higher
+    order for a mean of the iterates, with bounded gradients and small client steps or with quadratic losses (Yuan et
+    al. 2021). Nothing for falling steps, for the last iterate, or for compressed messages.
 
     Parameters
     ----------
@@ -134,9 +134,9 @@ class FastFedDualAvg(ProximalMethod):
     constant. The authors sum gradients and iterates apart and send both; only their combination z is ever used, and
     sending it halves the messages. They take μ̃ = μ/2, as is done here.
 
-    What is proved: for one stage, f strongly convex, everyone, no compressor and γ small enough for τ, the expected
+    What is proved: for one stage, f strongly convex, all clients, no compressor and γ small enough for τ, the expected
     error falls like O(1/(n k τ)) plus terms of higher order (Bao et al. 2022). Restarts are proved for their
-    constrained multi-stage form, whose l1 ball shrinks from stage to stage; here stages restart and there is no ball.
+    constrained multi-stage form, whose l1 ball shrinks from stage to stage; here stages restart, without a ball.
     Nothing is proved for compressed messages.
 
     Parameters

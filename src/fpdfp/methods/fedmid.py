@@ -26,7 +26,7 @@ class FedMiDState(NamedTuple):
 
 
 class FedMiDMemory(NamedTuple):
-    """What a client keeps: the dual point of its last prox, where the next one starts."""
+    """The memory of a client: the dual point of its last prox, where the next one starts."""
 
     v: Array
 
@@ -46,12 +46,12 @@ class FedMiD(ProximalMethod):
     The mean of sparse models is dense: the "curse of primal averaging". With ``server_prox`` the server takes a mirror
     step too, as Yuan et al. write the algorithm; it then applies g twice: for one client and τ = 1 it minimises f + 2g.
 
-    Where B is not the identity, ``inner`` says how exactly the prox of g∘B is computed, by dual steps that start where
-    the client's last ones ended; without it such a problem is refused. The history counts the dual steps.
+    Where B is not the identity, ``inner`` describes how exactly the prox of g∘B is computed, by dual steps that start
+    where the client's last ones ended; without it such a problem is refused. The history counts the dual steps.
 
     What is proved: with τ = 1 and η = 1, what holds for FPDFP at B = I, which it then is. For τ > 1 Yuan et al. prove
     O(1/√(n k τ)) for a mean of the iterates of the form with ``server_prox``, for f convex with bounded gradients,
-    everyone, no compressor and client steps so small that a round is nearly one large step. At a constant step the
+    all clients, no compressor and client steps so small that a round is nearly one large step. At a constant step the
     iterates stop short of the solution.
 
     Parameters

@@ -96,7 +96,7 @@ class FedProx(LocalSGD):
         object.__setattr__(self, "inexactness", inexactness)
         if self.batch_size is not None:
             raise ArgumentError(
-                "inexactness", "must be None with batch_size: mini-batches do not tell how far a solve is"
+                "inexactness", "must be None with batch_size: mini-batches do not show the progress of a solve"
             )
 
     def smoothness(self, constants: steps.Constants) -> float:
@@ -148,6 +148,6 @@ class FedProxAlgorithm(FedPAQAlgorithm):
 
 
 def _within(lengths: Array, enough: Array) -> Array:
-    """Where a solve is exact enough; one that gives no numbers is not, and goes on until the engine sees it."""
+    """Return which solves are exact enough; one without finite numbers is not, until the engine sees it."""
     within: Array = (lengths <= enough) & np.isfinite(lengths)
     return within

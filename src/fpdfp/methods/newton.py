@@ -33,7 +33,7 @@ PAST, ALARM, STEEPER = 0.7, 4.0, 0.25
 
 
 class NewtonStart(NamedTuple):
-    """What a client sends once: the lower triangle of the bound of its Hessian, and its gradient at zero."""
+    """The single message of a client: the lower triangle of the bound of its Hessian, and its gradient at zero."""
 
     triangle: Array
     slope: Array
@@ -54,22 +54,22 @@ class NewtonState(NamedTuple):
 
 
 class NewtonMessage(NamedTuple):
-    """What the server sends: the point at which gradients and Hessians are wanted."""
+    """The message of the server: the point at which gradients and Hessians are wanted."""
 
     u: Array
 
 
 class NewtonReply(NamedTuple):
-    """What a client sends: the differences of its Hessian and of its linear term to what the server knows of them."""
+    """The message of a client: its Hessian and linear term less the values that the server knows."""
 
     hessian: Array
     linear: Array
 
 
 class NewtonMemory(NamedTuple):
-    """What a client keeps: what was added to H_i and q_i since the start, and the point it was last asked about.
+    """The memory of a client: what was added to H_i and q_i since the start, and the point it was last asked about.
 
-    These follow from messages. The start itself, which a client can compute from its data at any time, is kept beside
+    These follow from messages. The start itself, which a client can compute from its data at any time, is kept next to
     them, and whether it was computed.
     """
 
@@ -165,7 +165,7 @@ class NewtonPDFP(Method):
     def prepare(self, facts: Facts) -> NewtonAlgorithm:
         constants, found = facts.constants, facts.agreement
         if not isinstance(found, NewtonAgreement) or not isinstance(found.coordinates, Whitening):
-            raise TypeError(f"agreement must be that of NewtonPDFP.agree, got {type(found).__name__}")
+            raise TypeError(f"agreement must come from NewtonPDFP.agree, got {type(found).__name__}")
         alpha = self.hessian_step
         if alpha is None:
             alpha = steps.shift_step(constants.typical_omega, constants.omega) if constants.unbiased else 1.0
@@ -185,7 +185,7 @@ class NewtonPDFP(Method):
 @question("newton_start")
 @dataclasses.dataclass(frozen=True)
 class NewtonExchange(Question):
-    """Everyone sends the bound of its Hessian and its gradient at zero, once."""
+    """Each client sends the bound of its Hessian and its gradient at zero, once."""
 
     reveals = reveals(uses="curvatures gradients")
 
@@ -209,7 +209,7 @@ class NewtonAgreement(Agreement):
 
 @dataclasses.dataclass(frozen=True)
 class NewtonAlgorithm(ServerSolves, Remembering):
-    """What runs for :class:`NewtonPDFP`, in coordinates x = S u.
+    """The algorithm of :class:`NewtonPDFP`, in coordinates x = S u.
 
     Attributes
     ----------
@@ -354,7 +354,7 @@ def whiten(whitening: Whitening, matrix: Array) -> Array:
 
 
 def raise_eigenvalues(matrix: Array, floor: float) -> Array:
-    """What must be added to a symmetric matrix for its eigenvalues to be at least ``floor``."""
+    """The correction of a symmetric matrix that makes its eigenvalues at least ``floor``."""
     values, vectors = np.linalg.eigh(matrix)
     added: Array = (vectors * np.maximum(floor - values, 0.0)) @ vectors.T
     return added

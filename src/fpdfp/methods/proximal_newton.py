@@ -23,16 +23,16 @@ from fpdfp.rng import Draws
 TOLERANCE = 1e-4
 #: The part of the decrease that the model promises which a step must have.
 ENOUGH = 1e-4
-#: What is left after a step is expected to be so many times what follows from how the promises of models shrink.
+#: What is left after a step is expected to be this many times what follows from how the promises of models shrink.
 CAUTION = 1e3
 #: What rounding can do to an objective, relative to it.
 ROUNDING = 1e-13
-#: A loss above this counts as infinite: nothing is left of other clients' digits beside it.
+#: A loss above this counts as infinite: nothing is left of other clients' digits besides it.
 BEYOND = 1e20
 #: What clients say of what they send: that it is of a point, of a start, or nothing, since their loss is not finite at
 #: the point. In a mean a single NOWHERE is seen however small the client's weight, as all others say 0 then.
 POINT, START, NOWHERE = 0.0, 1.0, -1.0
-#: Which model to start from the server asks for (see :meth:`fpdfp.losses.GLM.start_model`), or may ask for later.
+#: Which model to start from the server requests (see :meth:`fpdfp.losses.GLM.start_model`), or may request later.
 OPEN, DONE, ROWS, LEVEL = -1.0, 0.0, 1.0, 2.0
 
 
@@ -41,8 +41,8 @@ class ProximalNewtonState(NamedTuple):
 
     ``numbers`` holds F at the accepted point, the share of the step that is tried, what the model promises that F
     decreases by, what the model before it promised, and a bound of how far the next point is above the model's minimum.
-    ``begins`` is ROWS or LEVEL while a model to start from is asked for; afterwards OPEN as long as LEVEL may still be
-    asked for, since no point in the domain of f is known, and then DONE.
+    ``begins`` is ROWS or LEVEL while a model to start from is requested; afterwards OPEN as long as LEVEL may still be
+    requested, since no point in the domain of f is known, and then DONE.
     """
 
     x: Array
@@ -55,14 +55,14 @@ class ProximalNewtonState(NamedTuple):
 
 
 class ProximalNewtonMessage(NamedTuple):
-    """What the server sends: the point, and which model to start from, if any, is wanted in place of one there."""
+    """The message of the server: the point, and which model to start from, if any, is wanted in place of one there."""
 
     x: Array
     begins: Array
 
 
 class ProximalNewtonReply(NamedTuple):
-    """What a client sends: the value of its loss and what that is of, its slope, and its Hessian."""
+    """The message of a client: the value of its loss and what that is of, its slope, and its Hessian."""
 
     value: Array
     slope: Array
@@ -154,7 +154,7 @@ class ProximalNewton(Method):
 
 @dataclasses.dataclass(frozen=True)
 class ProximalNewtonAlgorithm(ServerSolves, TracksObjective):
-    """What runs for :class:`ProximalNewton`."""
+    """The algorithm of :class:`ProximalNewton`."""
 
     double: ClassVar[tuple[str, ...]] = ("value", "slope", "hessian")
 

@@ -74,7 +74,7 @@ class RandProx(Method):
     step
         γ: a number or ``"auto"``.
     local_steps
-        Accelerated gradient steps of a client in a round; by default as many as the theory asks for, which the client
+        Accelerated gradient steps of a client in a round; by default as many as the theory requests, which the client
         sees from its gradients. Fewer make an automatic γ smaller.
     dual_steps
         The most dual steps that the server takes in a round.

@@ -126,19 +126,19 @@ class ShiftedState(NamedTuple):
 
 
 class ShiftedMessage(NamedTuple):
-    """What the server sends: the point at which gradients are wanted, in the coordinates of the preconditioner."""
+    """The message of the server: the point at which gradients are wanted, in the coordinates of the preconditioner."""
 
     z: Array
 
 
 class ShiftMemory(NamedTuple):
-    """What a client keeps: its shift h_i."""
+    """The memory of a client: its shift h_i."""
 
     shift: Array
 
 
 class BatchMemory(NamedTuple):
-    """What a client keeps that uses mini-batches: its shift, a point w_i, ∇f_i(w_i), and whether there is one yet."""
+    """The memory of a client with mini-batches: its shift, a point w_i, ∇f_i(w_i), and whether there is one yet."""
 
     shift: Array
     point: Array
@@ -167,7 +167,7 @@ class ShiftedPDFP(PreconditionedMethod):
     (loopless SVRG): with probability p it computes the full gradient and remembers it with its point w_i, otherwise it
     takes ∇f_batch(z_k) − ∇f_batch(w_i) + ∇f_i(w_i).
 
-    The momentum β_k is that of FISTA, restarted where it points uphill. An automatic γ grows, up to eight times, where
+    The momentum β_k is FISTA's, restarted where it points uphill. An automatic γ grows, up to eight times, where
     the estimated gradients of successive rounds show less curvature than L. When ‖z_k − x_k+1‖/γ, smoothed over rounds,
     has grown to eight times its least since the shifts were first learned, γ is halved for good and the momentum is
     restarted.
@@ -283,7 +283,7 @@ class ShiftedPDFP(PreconditionedMethod):
         return steps.shift_step(constants.typical_omega, constants.omega)
 
     def rounds_to_learn(self, constants: steps.Constants) -> int:
-        """How many rounds the shifts take to be of use: until then progress says nothing."""
+        """The number of rounds that the shifts take to be of use: until then progress says nothing."""
         alpha = self.choose_shift_step(constants)
         if constants.drawn is not None:
             return math.ceil(2.0 * constants.drawn.wait / alpha)
@@ -292,7 +292,7 @@ class ShiftedPDFP(PreconditionedMethod):
 
 @dataclasses.dataclass(frozen=True)
 class ShiftedAlgorithm(ShiftCertificate, Remembering):
-    """What runs for :class:`ShiftedPDFP`, in the coordinates u of its preconditioner, x = S u.
+    """The algorithm of :class:`ShiftedPDFP`, in the coordinates u of its preconditioner, x = S u.
 
     Attributes
     ----------
@@ -321,7 +321,7 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
     adaptive: bool
 
     def for_sites(self) -> ShiftedAlgorithm:
-        # The preconditioner is told once, as coordinates.
+        # The preconditioner is sent once, as coordinates.
         return dataclasses.replace(self, method=dataclasses.replace(self.method, preconditioner=None), chosen="")
 
     def init(self, x0: Array) -> ShiftedState:
@@ -404,7 +404,7 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
         return self._settle(state, x, v, self.coordinates) if self.model.linop.is_identity else x, v
 
     def _settle(self, state: ShiftedState, x: Array, v: Array, coordinates: Preconditioner) -> Array:
-        """Return x with zeros where v says so: other coordinates leave none.
+        """Return x with zeros where v states it: other coordinates leave none.
 
         Only where that lowers the objective, by the estimated gradient and the smoothness that the step was chosen by:
         v may be far from where it is going, and before the first round it says nothing.

@@ -35,7 +35,7 @@ class StatelessPDFP(PreconditionedMethod):
 
     For clients that take part once or rarely, as phones do: they need neither a shift nor an earlier model. The noise
     of Q and of who takes part does not vanish, so steps decrease and the objective falls more slowly than with
-    :class:`ShiftedPDFP`. The preconditioner S is applied on the server alone; the prox is that of
+    :class:`ShiftedPDFP`. The preconditioner S is applied on the server alone; the prox is the one of
     :class:`ShiftedPDFP`, by several dual steps.
 
     What is proved: for S = I and the exact prox it is the proximal stochastic gradient method, with

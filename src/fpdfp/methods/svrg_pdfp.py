@@ -17,7 +17,7 @@ from fpdfp.rng import Draws
 
 
 class SVRGPDFPMemory(NamedTuple):
-    """What a client keeps: the snapshot, its gradient there, and the sum of the iterates since."""
+    """The memory of a client: the snapshot, its gradient there, and the sum of the iterates since."""
 
     point: Array
     slope: Array
@@ -38,9 +38,9 @@ class SVRGPDFP(Method):
 
     A centralised method: it is meant for one client that holds all data. With several, each sends its u over a
     mini-batch of its own, uncompressed, every round, and the server takes the step with their mean; they follow the
-    iterates themselves, so that a snapshot costs no message. Without mini-batches it is PDFP. Iterates and dual go on
-    from one epoch to the next, as in the form for general convex f; the paper's other form, for f strongly convex, is
-    not here.
+    iterates themselves, so that a snapshot costs no message. Without mini-batches it is PDFP. Iterates and dual
+    continue from one epoch to the next, as in the form for general convex f; the paper's other form, for f strongly
+    convex, is not here.
 
     What is proved: O(1/k) for f convex (Zhu and Zhang 2021).
 

@@ -16,6 +16,7 @@ from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
+from fpdfp.models.protected import MaskedFit, PrivateModel, masked_glm, private_model
 from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model
 
@@ -42,11 +43,15 @@ __all__ = [
     "Graph",
     "Group",
     "GroupCurves",
+    "MaskedFit",
+    "PrivateModel",
     "Ridge",
     "SparseGroup",
     "TotalVariation",
     "load_model",
     "log_rank_test",
+    "masked_glm",
+    "private_model",
     "read_parameter",
     "survival_curves",
 ]

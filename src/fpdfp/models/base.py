@@ -126,7 +126,7 @@ class FederatedModel(BaseEstimator):
         """Refuse parameters of old, by the name of the place where they are now."""
         for name in named:
             if name in MOVED:
-                raise ArgumentTypeError(name, f"is no parameter of {cls.__name__}: give {MOVED[name]}")
+                raise ArgumentTypeError(name, f"is not a parameter of {cls.__name__}: give {MOVED[name]}")
         made: Self = super().__new__(cls)
         return made
 
@@ -173,7 +173,7 @@ class FederatedModel(BaseEstimator):
             advise_on_search(type(self).__name__)
         return super().__sklearn_clone__()
 
-    # What a model says of its fit.
+    # What a model says about its fit.
 
     def _settings(self, *, selecting: bool = False) -> Settings:
         """Return what the parameters say, checked."""
@@ -231,7 +231,7 @@ class FederatedModel(BaseEstimator):
     # Fits.
 
     def _design(self, *data: Any, **options: Any) -> MakeDesign:
-        """Return what makes the design of X, y, groups and settings, which are checked here; every model says how."""
+        """Return the function that makes the design of X, y, groups and settings, which are checked here."""
         raise NotImplementedError
 
     def _design_of_rows(self, X: Any, data: Data, groups: Any, settings: Settings, make: MakeOutcome) -> MakeDesign:
@@ -308,7 +308,7 @@ class FederatedModel(BaseEstimator):
         return fit_design(design, settings, search=search, note=note)
 
     def _complete(self, fit: FitResult, design: Design) -> FitResult:
-        """Return the fit with what a model has beside its coefficients."""
+        """Return the fit with what a model has besides its coefficients."""
         return fit
 
     def _outcome_of(self, plan: Plan | None, classes: Array | None) -> Outcome:
@@ -394,7 +394,7 @@ class FederatedModel(BaseEstimator):
         The file has the coefficients, the formula with its coding, means for missing values, the family with its
         parameters, the classes, the sites with their rows and sums for standard errors, and how it was fitted; not the
         history of the run. Parameters that are objects, such as a method or a graph, are named in it, and have their
-        defaults in the model that is read. With ``sites_`` of few rows the sums may tell about them: a file is as
+        defaults in the model that is read. With ``sites_`` of few rows the sums may show about them: a file is as
         confidential as ``information_``.
 
         Parameters
@@ -472,7 +472,7 @@ class FederatedModel(BaseEstimator):
     ) -> Bootstrap:  # fmt: skip
         """Return how coefficients vary if sites are drawn with replacement, for the penalty of the model.
 
-        All draws travel in the same exchanges; sites do not learn which of them count. With few sites this tells
+        All draws travel in the same exchanges; sites do not learn which of them count. With few sites this shows
         little: there must be five. The model is not fitted. A penalty shrinks coefficients in every draw, so that
         intervals are those of the penalised estimate, and need not cover the coefficients of the population.
 

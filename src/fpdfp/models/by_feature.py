@@ -24,7 +24,7 @@ class Names(NamedTuple):
         strange = [str(name) for name in given if str(name) not in known]
         if strange:
             listed = ", ".join(map(repr, [*self.features, *others][:8]))
-            raise ArgumentError(f"{argument}:", f"{strange[0]!r} is no feature and no term; features are {listed}")
+            raise ArgumentError(f"{argument}:", f"{strange[0]!r} is not a feature or term; features are {listed}")
         by_name = {str(name): value for name, value in given.items()}
         pairs = zip(self.features, self.terms, strict=True)
         found = [by_name.get(name, by_name.get(term, default)) for name, term in pairs]
@@ -59,7 +59,7 @@ def find_factors(given: Any, names: Names) -> Array:
 
 
 def find_limits(given: Any, names: Names) -> Limits | None:
-    """Return the limits of each coefficient, None where there are none at all."""
+    """Return the limits of each coefficient, None if missing at all."""
     if given is None:
         return None
     if isinstance(given, Mapping):

@@ -48,7 +48,7 @@ class ClassModel(ClassifierMixin, FederatedModel):
         return super()._settings(selecting=selecting)
 
     def _code_intercept(self, settings: Settings) -> bool:
-        """Return whether categories of a formula are coded as beside an intercept."""
+        """Return whether categories of a formula are coded as besides an intercept."""
         return settings.intercept
 
     def _design(
@@ -382,7 +382,7 @@ class FederatedOrdinalRegression(ClassModel):
 
     def _arrange_plan(self, plan: Plan) -> tuple[Outcome, Plan]:
         if not plan.intercept:
-            raise ArgumentError("formula:", "the intercept must not be left out: thresholds take its place")
+            raise ArgumentError("formula:", "the intercept must not be removed: thresholds take its place")
         if not plan.design.names:
             raise ArgumentError("formula:", "must have a term; thresholds alone are the model of the null deviance")
         outcome, arranged = super()._arrange_plan(plan)

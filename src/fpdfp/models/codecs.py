@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
 
 
 class Codec(NamedTuple):
-    """How a value is written, and read; ``read(value, name)`` raises MessageError for what is none."""
+    """How a value is written, and read; ``read(value, name)`` raises MessageError for anything else."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any, str], Any]
@@ -113,7 +113,7 @@ def _read_plan(value: Any, name: str) -> Plan:
         raise MessageError(f"{name}: {error}") from None
     means = NUMBERS.read(tree["means"], f"{name}: means")
     if means.shape != (len(design.filled),):
-        raise MessageError(f"{name}: means must be those of {len(design.filled)} columns")
+        raise MessageError(f"{name}: means must have {len(design.filled)} columns")
     return Plan(
         design,
         means,
@@ -245,7 +245,7 @@ RECORDS: dict[str, type[Any]] = {kind.__name__: kind for kind in KNOWN}
 def write_parameter(value: Any) -> Any:
     """Return a parameter of a model as JSON has it, UNKNOWN for one that has no such form.
 
-    Numbers, texts, truth values, lists and dictionaries of these are as they are; penalties, options of runs and
+    Numbers, texts, truth values, lists and dictionaries of these are unchanged; penalties, options of runs and
     cross-validations by the fields that differ from the default, families by their parameters.
     """
     value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value

@@ -45,7 +45,7 @@ class FederatedCoxRegression(FederatedModel):
     ties
         How events at the same time are treated: ``"efron"`` or ``"breslow"``.
     baseline
-        The times at which sites are asked for their baseline hazards after the fit; True for all times of events, False
+        The times at which sites are requested their baseline hazards after the fit; True for all times of events, False
         for no baseline. Sites of a federation answer at given times, unless their policy allows more, and at fewer
         where too few events are between two of them.
     standardize
@@ -53,7 +53,7 @@ class FederatedCoxRegression(FederatedModel):
     method
         By default :class:`fpdfp.ProximalNewton` for up to 1,000 columns.
     inference
-        Whether sites are asked for the sums that standard errors need: ``"auto"`` asks where there is no penalty.
+        Whether sites send the sums for standard errors: ``"auto"`` requests them for fits without a penalty.
     run
         :class:`fpdfp.RunOptions`: rounds, tolerance, participation, messages, seed and progress bar of the run, as in
         :func:`fpdfp.solve`. None is for at most 1,000 rounds, a tolerance of 1e-8 and no progress bar; a
@@ -66,7 +66,7 @@ class FederatedCoxRegression(FederatedModel):
     coefficients_
         The same by name.
     deviance_, null_deviance_
-        Minus twice the partial log-likelihood, and that of no features; None where it was not asked for.
+        Minus twice the partial log-likelihood, and that of no features; None where it was not requested.
     score_statistic_
         The statistic of the score test that all coefficients are 0, the log-rank test for groups; None likewise.
     events_
@@ -77,7 +77,7 @@ class FederatedCoxRegression(FederatedModel):
         The concordance of risks and times within sites and strata (:class:`fpdfp.survival.Concordance`); None if a site
         refuses.
     sites_, rows_, left_out_, n_iter_, bits_up_, bits_down_, history_, result_
-        The sites, rows used and left out at each, rounds, all bits sent, and the run.
+        The sites, rows used and excluded at each, rounds, all bits sent, and the run.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class FederatedCoxRegression(FederatedModel):
             in scikit-survival, or times alone if all are events. Or a table or a federation, and a formula such as
             ``"Surv(time, died) ~ age + C(stage) + strata(sex)"`` or ``"Surv(start, stop, died == 'yes') ~ dose"``.
         groups
-            The site of each row, or the name of the column that says so.
+            The site of each row, or the name of the column that states it.
         strata
             The stratum of each row, within its site.
         clusters
@@ -181,7 +181,7 @@ class FederatedCoxRegression(FederatedModel):
         return super()._settings(selecting=selecting)
 
     def _baseline_times(self) -> Array | None:
-        """Return the times at which baselines are asked for, None for all."""
+        """Return the times at which baselines are requested, None for all."""
         return None if isinstance(self.baseline, bool | np.bool_) else check_grid(self.baseline)
 
     def _outcome_of(self, plan: Plan | None, classes: Array | None) -> Outcome:

@@ -30,7 +30,7 @@ class FederatedLogisticRegressionCV(FederatedLogisticRegression):
         As in :class:`FederatedLogisticRegression`, without a weight, and convex. Options of it may be lists of numbers,
         from which one is chosen as well: ``fpdfp.ElasticNet(l1_ratio=[0.5, 0.9])``, ``fpdfp.Graph(l1=[0.5, 1.0])``.
     cv
-        :class:`fpdfp.CrossValidation`, or its ``folds``: how many folds at each site, ``"sites"`` to leave out one site
+        :class:`fpdfp.CrossValidation`, or its ``folds``: how many folds at each site, ``"sites"`` to exclude one site
         at a time, or the fold of each row.
     class_weight, bounds, fit_intercept, standardize, method, inference, run
         As in :class:`FederatedLogisticRegression`.
@@ -198,7 +198,7 @@ class FederatedCoxRegressionCV(FederatedCoxRegression):
     """A Cox model whose penalty weight is chosen by cross-validation; see
     :class:`FederatedLogisticRegressionCV` and :class:`FederatedCoxRegression`.
 
-    The deviance of rows left out is what they add to that of the others, per event (van Houwelingen et al. 2006).
+    The deviance of rows excluded is what they add to that of the others, per event (van Houwelingen et al. 2006).
     """  # noqa: D205
 
     def __init__(

@@ -43,7 +43,7 @@ class CrossValidation:
     Parameters
     ----------
     folds
-        In how many folds each site divides its rows at random, classes evenly; ``"sites"`` to leave out one site at a
+        In how many folds each site divides its rows at random, classes evenly; ``"sites"`` to exclude one site at a
         time; or an array with the fold of each row, a splitter of scikit-learn, or its pairs of training and test rows,
         whose test rows must be all rows once.
     alphas
@@ -54,8 +54,8 @@ class CrossValidation:
         ``"deviance"``: that of the rows left out, divided by their weight. Or, in one more exchange, ``"brier"``,
         ``"accuracy"`` or ``"auc"`` for classes, ``"mse"`` or ``"mae"`` for numbers, ``"concordance"`` for times. The
         area under the ROC curve (of several classes the mean of each against all others) is that of histograms of the
-        linear predictor with 1,002 cells, in two exchanges; ``score_bound_`` says how far it is off at most.
-        Sites with a policy tell deviances and Brier scores only.
+        linear predictor with 1,002 cells, in two exchanges; ``score_bound_`` describes how far it is off at most.
+        Sites with a policy show deviances and Brier scores only.
     rule
         ``"min"`` for the weight of the best mean score, ``"1se"`` for the largest weight whose score is within one
         standard error of that.
@@ -63,7 +63,7 @@ class CrossValidation:
         The relative accuracy of the problems of the cross-validation, as it is estimated, and the most exchanges.
     checkpoint
         A folder to which all answers of sites, and the fit at the end, are written. After an interruption the same
-        ``fit`` goes on there, to exactly the bits of one that was not interrupted; nothing is asked, nor paid for,
+        ``fit`` continues there, to exactly the bits of one that was not interrupted; nothing is asked, nor paid for,
         twice.
 
     Examples
@@ -129,7 +129,7 @@ def cross_validate(
 
 
 def _split(design: Design, settings: Settings, given: Any, losses: Losses) -> tuple[Folds | None, Any, Losses]:
-    """Return how rows are left out, the fold of each site if sites are left out, and the losses."""
+    """Return how rows are excluded, the fold of each site if sites are excluded, and the losses."""
     if isinstance(given, str):
         if losses.n_clients < 2:
             raise ArgumentError("cv", "must be a number for one site: there must be another to learn from")

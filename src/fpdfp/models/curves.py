@@ -87,7 +87,7 @@ def survival_curves(
 ) -> GroupCurves:
     """Return Kaplan–Meier curves of all rows of a table or of the sites of a federation.
 
-    Sites tell how many rows are at risk, leave and have events at which times, nothing of single rows; a site puts
+    Sites show how many rows are at risk, leave and have events at which times, nothing of single rows; a site puts
     neighbouring times together until its least number of rows is in each cell. Rows that were put together are then
     taken to have left at a steady pace (:meth:`fpdfp.survival.RiskCounts.spread`), which is right on average, but not
     to the row: where few are at risk, curves of small sites remain uncertain.
@@ -99,7 +99,7 @@ def survival_curves(
     formula
         ``"Surv(time, event) ~ 1"``, or ``"Surv(time, event) ~ arm"`` for a curve of each level of a column.
     groups
-        The site of each row of a table, or the name of the column that says so.
+        The site of each row of a table, or the name of the column that states it.
     times
         The times at which sites count: times between two of them are rounded up to the later one. By default all times
         at which rows enter and leave.
@@ -118,7 +118,7 @@ def survival_curves(
     """
     asked = _read(source, formula, groups, levels)
     if asked.strata:
-        raise ArgumentError("formula:", "strata(…) is for models and tests; a curve is that of all rows of a group")
+        raise ArgumentError("formula:", "strata(…) is for models and tests; a curve uses all rows of a group")
     grid = None if times is None else check_grid(times)
     total = _count(asked, grid)
     known: tuple[Level, ...] = ("all",) if asked.group is None else asked.group.levels
@@ -147,7 +147,7 @@ def log_rank_test(
         The power of the survival curve that weighs events: 0 for the log-rank test, 1 for that of Peto and Peto.
     stratify
         Whether rows are compared with those of the same site alone. Sites then compute their sums from exact times, and
-        no time leaves them. Otherwise they tell counts, as for curves, and hazards must be the same at all sites.
+        no time leaves them. Otherwise they show counts, as for curves, and hazards must be the same at all sites.
     times
         Without ``stratify``: the times at which sites count.
 

@@ -33,7 +33,7 @@ CONSTANT = 1e-12
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Settings:
-    """What a model says of its fit, checked.
+    """What a model says about its fit, checked.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Design:
     named
         Whether columns of a matrix had names.
     sites, rows, left_out
-        The sites, the rows of each that are used, and those left out.
+        The sites, the rows of each that are used, and those excluded.
     columns, scaled
         The columns of the model, and how features are centred and scaled.
     moments
@@ -156,7 +156,7 @@ class Design:
         known = {*design.names, *design.term_of_each}
         strange = [name for name in given if name not in known]
         if strange:
-            raise ArgumentError("groups:", f"{strange[0]!r} is no feature and no term of the formula")
+            raise ArgumentError("groups:", f"{strange[0]!r} is neither a feature nor a term of the formula")
         pairs = zip(design.names, design.term_of_each, strict=True)
         return [str(given.get(name, given.get(term, term))) for name, term in pairs]
 
@@ -223,7 +223,7 @@ def design_of_formula(
 ) -> Design:  # fmt: skip
     """Return the design of a formula, by sums over sites in their order.
 
-    ``intercept`` is whether categories are coded as beside one; ``options`` are ``missing``, ``levels`` and
+    ``intercept`` is whether categories are coded as besides one; ``options`` are ``missing``, ``levels`` and
     ``weights`` of :func:`fpdfp.models.formulas.plan`.
     """
     asking = Asking(cohort)
@@ -288,6 +288,6 @@ def _standardize(X: Any, moments: list[Moments], standardize: bool) -> tuple[Any
 
 
 def check_groups(groups: Any) -> None:
-    """Refuse the sites of rows beside a federation, whose sites are known."""
+    """Refuse the sites of rows besides a federation, whose sites are known."""
     if groups is not None:
         raise ArgumentError("groups", "must be None for a federation, whose sites are known")

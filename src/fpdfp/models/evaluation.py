@@ -58,7 +58,7 @@ class Sites(abc.ABC):
     exchanges: int = 0
 
     def score(self) -> list[SiteScores]:
-        """Return what each site tells of its rows."""
+        """Return what each site shows of its rows."""
         self.exchanges += 1
         return self._score()
 
@@ -95,7 +95,7 @@ class CohortSites(Sites):
         return self._asking.down
 
     def score_also(self, more: Sequence[Array]) -> list[list[SiteScores]]:
-        """Return what sites tell of the model and, in the same exchange, of others with further coefficients."""
+        """Return what sites show of the model and, in the same exchange, of others with further coefficients."""
         told: list[SiteScores] = self._asking.ask_each(EvaluationQuestion(self._spec, self._x, list(more)))
         return [told, *map(list, zip(*(one.more for one in told), strict=True))]
 
@@ -135,7 +135,7 @@ def sites_of(
         return _rows_sites(fit, X, y, groups, sample_weight, offset, strata)
     for name, given in (("y", y), ("sample_weight", sample_weight), ("offset", offset), ("strata", strata)):
         if given is not None:
-            raise ArgumentError(name, "must be None for a model of a formula, which says what it is")
+            raise ArgumentError(name, "must be None for a model with a formula, which defines it")
     return _cohort_sites(fit, X, groups)
 
 
@@ -285,7 +285,7 @@ def evaluate_sites(sites: Sites, family: Any, level: float) -> Evaluation:
 
 
 def _own_calibration(answer: SiteScores, dispersion: bool, level: float) -> Calibration | None:
-    """Return the calibration of a site by itself; None where it tells none, or has too few rows."""
+    """Return the calibration of a site by itself; None where it shows none, or has too few rows."""
     if not len(answer.own):
         return None
     names = ["intercept", "slope"] if len(answer.own) == 2 else ["slope"]

@@ -78,13 +78,13 @@ def fit_design(
     design, settings
         What is fitted, and how.
     search
-        Finds a parameter of the family beside the coefficients.
+        Finds a parameter of the family besides the coefficients.
     details
         What the penalty needs of the design, where it is known already.
     start
         Where the run starts; by default where ``settings`` say.
     absorb
-        Whether the ridge of columns is a part of the penalty, of which sites are told nothing.
+        Whether the ridge of columns is a part of the penalty, of which sites receive nothing.
     note
         Called with the engine of the run after it, in a federation.
     """
@@ -113,7 +113,7 @@ class Fitting:
     def fit(
         self, details: Details | None, start: Array | None, *, absorb: bool, note: Callable[[Any], None] | None
     ) -> FitResult:
-        """Minimise, ask for what standard errors need, and return the result."""
+        """Minimise, request what standard errors need, and return the result."""
         design, settings = self.design, self.settings
         if details is None:
             details = design.details(settings.penalty, progress=settings.options.progress)
@@ -390,7 +390,7 @@ class Fitting:
             return fit
         try:
             sums = self.ask_sums(problem, x, "separation")
-        except RefusalError:  # a site that tells no second moments takes part in the fit nevertheless
+        except RefusalError:  # a site that shows no second moments takes part in the fit still
             return fit
         # Coefficients of classes are known up to a constant, so that all classes of a column grow: it alone is named.
         names = self._names_of_x()

@@ -85,7 +85,7 @@ def plan(
 ) -> Plan:  # fmt: skip
     """Return the design of a formula; what sites do not agree on is refused by column and site.
 
-    ``classify`` says whether the response has classes; with None it has two, or is a number. ``weights`` names the
+    ``classify`` states whether the response has classes; with None it has two, or is a number. ``weights`` names the
     column that weighs rows. With ``survival`` the response is the time of an event, and the hazard is the intercept.
     """
     _checks.choice("missing", missing, IMPUTATIONS)
@@ -135,7 +135,7 @@ def check_response(formula: Formula, *, survival: bool) -> None:
 
 
 def _agree(asking: Asking, formula: Formula, levels: Levels, classify: bool | None) -> Agreed:
-    """Compare what sites say of the columns; where one is missing, all names are needed to say which is near."""
+    """Compare what sites say of the columns; where one is missing, all names are needed to name which is near."""
     schemas = Schemas(asking.names, asking.ask_each(SchemaQuestion(tuple(formula.columns))))
     if any(len(schemas.of(name)) < len(asking.names) for name in formula.columns):
         schemas = Schemas(asking.names, asking.ask_each(SchemaQuestion()))
@@ -184,13 +184,13 @@ def _check_sums(names: list[str], design: Design, formula: Formula, sums: list[S
             if place == 0 and isinstance(design.response, Survival):
                 raise ArgumentError(
                     "formula:",
-                    f"the response is no time of an event in {one.invalid[0]} of {one.used} rows at {name}: times must "
+                    f"the response is no event time in {one.invalid[0]} of {one.used} rows at {name}: times must "
                     "be numbers, events 0 or 1, and rows must enter before they leave",
                 )
             if int(place) not in skipped:
                 raise ArgumentError(
                     "formula:",
-                    f"{titles[place]} is no finite number in {one.invalid[place]} of {one.used} rows at {name}, as the "
+                    f"{titles[place]} is not finite in {one.invalid[place]} of {one.used} rows at {name}, as the "
                     "logarithm of 0 is none",
                 )
 
@@ -198,7 +198,7 @@ def _check_sums(names: list[str], design: Design, formula: Formula, sums: list[S
 def _used_levels(
     design: Design, agreed: Agreed, classes: tuple[Level, ...], sums: list[Sums]
 ) -> tuple[Agreed, tuple[Level, ...], tuple[int, ...]]:
-    """Leave out levels and classes of which no row is used; return the counts of classes as well."""
+    """Exclude levels and classes of which no row is used; return the counts of classes as well."""
     used: tuple[int, ...] = ()
     levels = dict(agreed.levels)
     for place, factor in enumerate(design.coded):

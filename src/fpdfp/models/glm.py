@@ -56,7 +56,7 @@ class FederatedGLM(RegressorMixin, FederatedModel):
     method
         By default :class:`fpdfp.ProximalNewton` for up to 1,000 columns.
     inference
-        Whether sites are asked for the sums that standard errors need: ``"auto"`` asks where there is no penalty.
+        Whether sites send the sums for standard errors: ``"auto"`` requests them for fits without a penalty.
     run
         :class:`fpdfp.RunOptions`: rounds, tolerance, participation, messages, seed and progress bar of the run, as in
         :func:`fpdfp.solve`. None is for at most 1,000 rounds, a tolerance of 1e-8 and no progress bar; a
@@ -74,11 +74,11 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         Of ``family="negative binomial"``: θ as R's ``glm.nb`` estimates it, with Poisson's family in place of an
         infinite one; coefficients and θ are found in turn, and all exchanges are counted.
     deviance_, null_deviance_
-        The deviance, and that of the intercept alone; None where it was not asked for.
+        The deviance, and that of the intercept alone; None where it was not requested.
     site_variance_
         The variance of random site effects.
     sites_, rows_, left_out_
-        The sites, the rows of each that were used, and those left out.
+        The sites, the rows of each that were used, and those excluded.
     n_iter_, bits_up_, bits_down_, history_, result_
         Rounds, all bits sent, and the run.
 
@@ -145,7 +145,7 @@ class FederatedGLM(RegressorMixin, FederatedModel):
             Rows and outcomes; or a table or a federation, and a formula such as
             ``"visits ~ age + C(stage) + offset(log(months))"``.
         groups
-            The site of each row, or the name of the column that says so.
+            The site of each row, or the name of the column that states it.
         sample_weight
             The weight of each row; for the binomial family with shares as outcomes, the trials.
         offset
@@ -227,7 +227,7 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         return Numbers(distribution=self._first_family(), effects=self.site_effects)
 
     def _read_periods(self, periods: Any, formula: Any, family: Family) -> tuple[float, ...]:
-        """Return the edges of periods, none if there are none."""
+        """Return the edges of periods, none if missing."""
         if periods is None:
             return ()
         edges = tuple(map(float, check_grid(periods).tolist()))
@@ -238,7 +238,7 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         return edges
 
     def _shifts(self, family: Family, offset: Any, exposure: Any, rows: int) -> Array | None:
-        """Return the offset of each row, None where there is none."""
+        """Return the offset of each row, None if missing."""
         if exposure is None:
             return None if offset is None else column("offset", offset, rows)
         if family.link != "log":

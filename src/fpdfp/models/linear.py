@@ -57,7 +57,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
     method
         As in :func:`fpdfp.solve`; None chooses one.
     inference
-        Whether sites are asked for the sums that standard errors need: ``"auto"`` asks where there is no penalty.
+        Whether sites send the sums for standard errors: ``"auto"`` requests them for fits without a penalty.
     run
         :class:`fpdfp.RunOptions`: rounds, tolerance, participation, messages, seed and progress bar of the run, as in
         :func:`fpdfp.solve`. None is for at most 1,000 rounds, a tolerance of 1e-6 and no progress bar; a
@@ -151,7 +151,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         X, y
             Rows and classes; or a table or a federation, and a formula such as ``"died ~ age + C(stage)"``.
         groups
-            The site of each row, or the name of the column that says so.
+            The site of each row, or the name of the column that states it.
         sample_weight
             The weight of each row; their mean is made 1, so that the weight of the penalty means the same.
         offset
@@ -160,12 +160,12 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
             With a formula, for two classes: the column that weighs rows, or an expression of columns. The formula has
             ``offset(…)``.
         missing
-            With a formula: ``"drop"`` leaves out rows with missing values, ``"mean"`` puts in the mean over all sites
-            (and leaves out rows whose response or category is missing), ``"indicator"`` also adds a column that says
+            With a formula: ``"drop"`` excludes rows with missing values, ``"mean"`` puts in the mean over all sites
+            (and excludes rows whose response or category is missing), ``"indicator"`` also adds a column that says
             where, and a level for categories.
         levels
             With a formula: ``"shared"`` refuses a level that only one of several sites has, ``"any"`` accepts it, and
-            lists by column say which levels there are, in order.
+            lists by column name which levels there are, in order.
         on_refusal
             With a federation: ``"stop"`` raises an error with what all sites that refuse say; ``"exclude"`` fits
             the model without these sites, which ``excluded_`` and the summary name.
@@ -374,6 +374,6 @@ class FederatedLinearRegression(RegressorMixin, FederatedModel):
         return Numbers(distribution=Gaussian(), glm=extra)
 
     def predict(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the prediction for each row; ``offset`` is added, beside that of the formula."""
+        """Return the prediction for each row; ``offset`` is added, besides that of the formula."""
         rows = self._rows(X)
         return self.fitted_.predict(rows, offset=offset)

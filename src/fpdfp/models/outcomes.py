@@ -46,7 +46,7 @@ class Coefficients(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What is known of the rows of a matrix beside their features."""
+    """What is known of the rows of a matrix besides their features."""
 
     y: Array
     weights: Array | None = None
@@ -129,7 +129,7 @@ class Outcome(abc.ABC):
         return True
 
     def describe(self) -> dict[str, Any]:
-        """Return what else tells sites their losses (fields of ``ModelSpec``)."""
+        """Return what else shows sites their losses (fields of ``ModelSpec``)."""
         return {}
 
     @abc.abstractmethod
@@ -376,7 +376,7 @@ class TwoClasses(Classes):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Symmetric(Classes):
-    """Three or more classes with coefficients of each, which add up to 0 where nothing else tells them apart.
+    """Three or more classes with coefficients of each, which add up to 0 where nothing else distinguishes them.
 
     With ``by_reference`` the fit compares classes with the first, which Newton's method does in a few exact rounds.
     """

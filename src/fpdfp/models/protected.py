@@ -58,7 +58,7 @@ class MaskedFit:
     rows, deviance, dispersion
         Of all sites together.
     steps
-        How many sums were asked for.
+        How many sums were requested.
     """
 
     names: tuple[str, ...]
@@ -115,7 +115,7 @@ class Protected:
             raise ArgumentError("federation", f"must have the members of each site's policy, got {sorted(self.names)}")
         pairs = {name: [reply["public"], reply["signature"]] for name, reply in keys.items()}
         self.exchange({"kind": "meet", "keys": pairs})
-        # who they are is the sites' business: for sums it counts that nobody is missing
+        # who they are is the sites' business: for sums it counts that no one is missing
         self._membership = Membership({name: reply["public"] for name, reply in keys.items()})
 
     def add_up(self, replies: Mapping[str, Any], bits: int) -> Any:
@@ -145,9 +145,9 @@ class Protected:
 
 
 def masked_glm(federation: Exchanging, formula: str, family: Any = "binomial") -> MaskedFit:
-    """Fit a generalised linear model by Newton steps from masked sums: no site's numbers are seen by anybody.
+    """Fit a generalised linear model by Newton steps from masked sums: no site's numbers are seen by anyone.
 
-    Every step asks for the score, the expected information and the deviance of all sites together, and costs one
+    Every step requests the score, the expected information and the deviance of all sites together, and costs one
     exchange. Sums are exact (128-bit integers), so the result is that of all rows in one place up to rounding.
 
     Parameters

@@ -65,7 +65,7 @@ BOUNDED = (
 
 @dataclasses.dataclass(frozen=True)
 class EventTimes:
-    """What is known of times of events beside the coefficients.
+    """What is known of times of events besides the coefficients.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class FitResult:
         The coefficients of features as they were given, the intercept, the intercepts of sites or periods, and the
         thresholds of ordered classes.
     sites, rows, left_out, excluded
-        The sites, their rows that were used and left out, and the sites that have refused.
+        The sites, their rows that were used and excluded, and the sites that have refused.
     formula, plan
         The formula and its coding; None for a matrix.
     penalty, refusal, graph
@@ -126,10 +126,10 @@ class FitResult:
         How the fit ended, its rounds, how many problems were solved, all bits, and exchanges after the run by purpose.
     run, iterates, options, columns, scaled, ridge
         The last run, iterates of all, the options, the columns of x with their scaling, and the ridge that sites were
-        told; None for a model that was read from a file.
+        sent; None for a model that was read from a file.
     deviance, null_deviance, information
         The deviance, that of the null model, and the sums of each site at the coefficients
-        (:class:`fpdfp.inference.Information`); None where they were not asked for.
+        (:class:`fpdfp.inference.Information`); None where they were not requested.
     variances
         Those of random intercepts of sites.
     """
@@ -425,7 +425,7 @@ class FitResult:
         Parameters
         ----------
         unpenalised
-            Names of coefficients that have no penalty, beside intercepts.
+            Names of coefficients that have no penalty, besides intercepts.
         node_alpha, errors, level, exponentiate
             As there.
         """
@@ -440,7 +440,7 @@ class FitResult:
     # Predictions.
 
     def matrix(self, X: Any) -> Any:
-        """Return rows of a matrix, checked; those of a table for a formula as they are."""
+        """Return rows of a matrix, checked; those of a table for a formula unchanged."""
         if self.plan is not None:
             return X
         rows = check_array(as_rows(X), accept_sparse="csr", dtype=np.float64)
@@ -520,7 +520,7 @@ class FitResult:
         X
             Rows, or a table with the columns of the formula.
         times
-            Times; by default those at which the site tells its hazard.
+            Times; by default those at which the site shows its hazard.
         site, stratum
             Whose baseline hazard to use: one of ``baselines_``. Needed where there are several.
         level
@@ -585,7 +585,7 @@ class FitResult:
         y
             The outcomes, as in ``fit``; None for a formula.
         groups
-            The site of each row, or the name of the column that says so; None for a federation.
+            The site of each row, or the name of the column that states it; None for a federation.
         sample_weight, offset, strata
             Of rows, without a formula: a formula has its own weights, offset and strata. Weights of classes do not
             count.
@@ -740,7 +740,7 @@ class FitResult:
         sections = list(self._sections(errors, level, exponentiate))  # before anything is written
         if not (path / "run.json").exists():
             if self.run is None:
-                raise ArgumentError("folder", "must be that of a run for a model that was read from a file")
+                raise ArgumentError("folder", "must be a run's folder for a model that was read from a file")
             self._write_result(path, name)
         for section in sections:
             section.save(path)
@@ -776,7 +776,7 @@ class FitResult:
         )  # fmt: skip
 
 
-#: The fields that models show in any case, and those that they show where there are any.
+#: The fields that models show regardless, and those that they show where there are any.
 SHOWN = (
     "coef", "intercept", "coefficients", "sites", "rows", "left_out", "excluded", "n_iter", "n_steps", "bits_up",
     "bits_down", "status", "formula", "information", "exchanges", "deviance", "null_deviance", "penalty", "run_folder",

@@ -36,7 +36,7 @@ def as_targets(y: Any) -> Any:
 
 
 def _array(name: str, value: Any) -> Any:
-    """Return an array for a tensor that scikit-learn does not take, or should not; anything else as it is."""
+    """Return an array for a tensor that scikit-learn does not take, or should not; anything else unchanged."""
     plain = hasattr(value, "__array__") and not getattr(value, "requires_grad", False) and not _checks.is_on_gpu(value)
     tensor = hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
     return _checks.host_array(name, value) if tensor and not plain else value
@@ -96,7 +96,7 @@ def column(name: str, value: Any, rows: int) -> Array:
 
 
 def row_weights(sample_weight: Any, rows: int) -> tuple[Array | None, float]:
-    """Return weights, None where there are none, and what makes their mean 1."""
+    """Return weights, None if missing, and what makes their mean 1."""
     if sample_weight is None:
         return None, 1.0
     weights = column("sample_weight", sample_weight, rows)
@@ -145,7 +145,7 @@ def class_weights(given: Any, classes: Any, counts: IntArray) -> Array | None:
     strange = [label for label in given if label not in known]
     if strange:
         listed = ", ".join(str(one) for one in known)
-        raise ArgumentError("class_weight:", f"{strange[0]!r} is no class; the classes are {listed}")
+        raise ArgumentError("class_weight:", f"{strange[0]!r} is not a class; the classes are {listed}")
     return np.array([float(given.get(label, 1.0)) for label in known])
 
 

@@ -25,7 +25,7 @@ FORMAT, VERSION = "fpdfp model", 1
 LARGEST = 1 << 28
 
 
-#: What a file has of a fit, by the names that models show, and how each is written; what is absent is left out.
+#: What a file has of a fit, by the names that models show, and how each is written; what is absent is excluded.
 KEPT: dict[str, Codec] = {
     "coef_": codecs.NUMBERS, "intercept_": codecs.NUMBER_OR_NUMBERS, "effects_": codecs.MATRIX,
     "thresholds_": codecs.NUMBERS, "classes_": codecs.LABELS, "sites_": codecs.LABELS, "rows_": codecs.COUNTS,
@@ -108,7 +108,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     try:
         return _read(_parse(Path(path)))
     except (MessageError, ArgumentError) as error:
-        raise ModelFileError(f"{os.fspath(path)} is no fitted model that can be used: {error}") from None
+        raise ModelFileError(f"{os.fspath(path)} is not a usable fitted model: {error}") from None
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _make(model: Any, found: dict[str, Any], settings: Settings) -> FitResult:
             outcome, distribution=found["family_"], periods=tuple(map(float, found["periods_"]))
         )
     if (plan is None) != (found["formula_"] is None) or (plan is not None and names != plan.design.names):
-        raise MessageError("plan_ must be that of the formula, with the features of the model")
+        raise MessageError("plan_ must match the formula and the features of the model")
     terms = names if plan is None else list(plan.design.term_of_each)
     effects = found["effects_"] if isinstance(outcome, Compared) else found["effects_"].ravel()
     fields = {name.removesuffix("_"): value for name, value in found.items() if name not in APART}
@@ -212,7 +212,7 @@ def _check(fit: FitResult) -> None:
     if isinstance(outcome, Classes):
         several = len(outcome.labels) - int(isinstance(outcome, Compared))
         if len(rows) != (several if isinstance(outcome, Compared | Symmetric) else 1):
-            raise MessageError("classes_ must be those of the model, whose coefficients are the rows of coef_")
+            raise MessageError("classes_ must belong to the model, whose coefficients are the rows of coef_")
     if isinstance(outcome, Ordered) and (
         fit.thresholds is None
         or fit.thresholds.shape != (len(outcome.labels) - 1,)

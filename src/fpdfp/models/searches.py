@@ -29,7 +29,7 @@ FOUND_THETA, SHORT = 1e-9, 1e-5
 #: The most changes between θ, or a width, and coefficients, and Newton steps for one θ. Each change makes a width that
 #: is too large at least about three times smaller.
 MOST = 50
-#: With a larger θ, relative to the mean, counts cannot be told from Poisson's.
+#: With a larger θ, relative to the mean, counts cannot be distinguished from Poisson's.
 LARGEST = 1e8
 
 

@@ -124,7 +124,7 @@ def find_stability(
     with open_record(checkpoint, batch.problem):
         weights, _ = models.find_alphas(batch, alphas, ratio, rounds)
         each = [models.at(float(alpha)) for alpha in weights]
-        # whatever leaves out a half is fitted to the other
+        # whatever excludes a half is fitted to the other
         tasks = [Task(model, fold) for fold in range(-1, 2 * pairs) for model in each]
         run(batch, tasks, tol, rounds, progress)
     found = collect(batch, tasks)

@@ -179,7 +179,7 @@ class GroupL12(Penalty):
 class SparseGroup(Penalty):
     """g(y) = Σ_j w_j |y_j| + Σ_g c_g ‖y_g‖: zeros of whole groups, and within groups.
 
-    Its prox is that of the l1 norm followed by that of the group norm.
+    Its prox is the prox of the l1 norm followed by the prox of the group norm.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ class L1(Penalty):
         return float((beside(self.weight, y) * abs(y)).sum())
 
     def prox(self, y: Array, t: Any) -> Array:
-        # A difference, so that zeros have no sign: messages leave out zeros.
+        # A difference, so that zeros have no sign: messages exclude zeros.
         reach = t * beside(self.weight, y)
         shrunk: Array = y - clip(y, -reach, reach)
         return shrunk.astype(y.dtype, copy=False)
@@ -223,7 +223,7 @@ class ElasticNet(Penalty):
         return ElasticNet(self.l1 * factors, self.l2 * factors**2, self.lower / factors, self.upper / factors)
 
     def without_ridge(self) -> Penalty:
-        """Return the same with r = 0: no penalty if nothing is left, and an l1 norm if there are no limits."""
+        """Return the same with r = 0: no penalty if nothing is left, and an l1 norm without limits."""
         if not self.finite:
             return ElasticNet(self.l1, 0.0, self.lower, self.upper)
         return L1(self.l1) if self.l1.any() else Zero()

@@ -37,7 +37,7 @@ class Wrapped(Penalty):
     Parameters
     ----------
     operator
-        The object. Its prox must be that of a convex function and depend only on its arguments. Both are checked at a
+        The object. Its prox must belong to a convex function and depend only on its arguments. Both are checked at a
         few points once the shape of Bx is known.
 
     Examples
@@ -163,7 +163,7 @@ class Wrapped(Penalty):
             slack = LOOSE * max(sizes) + (INEXACT * float(np.linalg.norm(subgradient)) + rounding) * max(lengths)
             if math.isnan(value) or value < least + slope - slack:
                 raise ValueError(
-                    f"penalty: value and prox of {self._name} are not those of one convex function: where the prox "
+                    f"penalty: value and prox of {self._name} do not belong to one convex function: where the prox "
                     f"has a value of {least:.6g}, another point has {value:.6g}, but at least {least + slope:.6g} is "
                     "possible; for a sum of parts with constraints use fpdfp.penalties.Stacked"
                 )
@@ -178,7 +178,7 @@ class Wrapped(Penalty):
 
 
 def _is_truth(value: Any) -> bool:
-    """Whether a value is that of an indicator function: True inside a set, False outside."""
+    """Whether a value comes from an indicator function: True inside a set, False outside."""
     return isinstance(value, bool | np.bool_)
 
 
@@ -218,7 +218,7 @@ class Stacked(Penalty):
     parts
         The penalties, or objects that :func:`fpdfp.penalties.as_penalty` accepts.
     shapes
-        The shape of each part: that of the result of the map at the same place of the stack.
+        The shape of each part: the output shape of the map at the same place of the stack.
 
     Examples
     --------

@@ -26,9 +26,9 @@ from fpdfp.quadratic.statement import Quadratic
 MAX_STEPS, MAX_ROUGH, PATIENCE = 60, 10, 5
 #: Where a model is f itself, it is minimised up to this part of the accuracy.
 WITHIN = 0.9
-#: So many rows for each feature there must be.
+#: This many rows for each feature there must be.
 ROWS = 2
-#: Up to so many features accelerated steps work with a Hessian.
+#: Up to this many features accelerated steps work with a Hessian.
 WIDE = 5000
 
 
@@ -71,7 +71,7 @@ class Composite:
     def solve(self, x: Array) -> Found:
         """Return the best point found."""
         fit = self.fit
-        # What steps by rows start from may be rounded as they are.
+        # What steps by rows start from may be rounded unchanged.
         lean = self.models.prox is not None and self.by_rows > 0 and not x.any()
         point, best = fit.at(x), None
         goal, promised, least = self.tol, np.inf, np.inf

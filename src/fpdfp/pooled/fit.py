@@ -53,11 +53,12 @@ LARGEST = 1e24
 ROUNDING = 1e-14
 #: Shortenings of a step.
 HALVINGS = 30
-#: From LARGE times as many rows on, so many rows, or so many for each coordinate at least, give a start: they determine
-#: the solution up to about this part of the objective. Of many more rows, MORE times as many give the next start.
+#: From LARGE times as many rows on, so many rows, or this many for each coordinate at least, give a start: they
+#: determine the solution up to about this part of the objective. Of many more rows, MORE times as many give the next
+#: start.
 LARGE, START_ROWS, START_OVER, START_TOL, MORE = 8, 10_000, 50, 1e-3, 10
-#: A Hessian takes as long as to multiply all rows forth and back once for so many features, or, where rows are sparse,
-#: for so many entries of a row.
+#: A Hessian takes as long as to multiply all rows forth and back once for this many features, or, where rows are
+#: sparse, for this many entries of a row.
 DENSE_STEP, SPARSE_STEP = 25, 6
 #: Fewer steps than this lead nowhere.
 FEW_STEPS = 10
@@ -66,7 +67,7 @@ FEW_STEPS = 10
 class Columns:
     """Some columns of a matrix of rows, dense or CSR, in the precision that they have; products are in float64.
 
-    They are a copy, or, of dense rows, looked at in their place, where products are those of all columns.
+    They are a copy, or, of dense rows, looked at in their place, where products use all columns.
     """
 
     def __init__(self, X: Any, columns: IntArray | None = None) -> None:
@@ -98,7 +99,7 @@ class Columns:
         return Columns(type(X)((data[:entries], indices[:entries], indptr), shape=(X.shape[0], self.count)))
 
     def blocks(self, rows: int = ROWS) -> Iterator[tuple[slice, Any]]:
-        """Yield the rows of a dense matrix in float64, so many at a time."""
+        """Yield the rows of a dense matrix in float64, some at a time."""
         for first in range(0, self.X.shape[0], rows):
             some = slice(first, first + rows)
             yield some, self.X[some].astype(np.float64, copy=False)
@@ -139,7 +140,7 @@ class Columns:
         return product if self.columns is None else product[self.columns]
 
     def gram(self, weights: Array, stride: int, *, single: bool = False) -> Array:
-        """Return Σ_j w_j a_j a_jᵀ over every so many-th row, as large as that over all rows would be.
+        """Return Σ_j w_j a_j a_jᵀ over every that many-th row, as large as that over all rows would be.
 
         With ``single`` dense rows are multiplied in float32, in about half the time.
         """
@@ -212,7 +213,7 @@ def has_rows(losses: Losses) -> bool:
 
 
 class Fit:
-    """f, and F = f + g∘B; with a stride, for every so many-th row."""
+    """f, and F = f + g∘B; with a stride, for every that many-th row."""
 
     def __init__(self, problem: Problem, stride: int = 1) -> None:
         assert isinstance(problem.losses, SingleForm | GLM)
@@ -306,7 +307,7 @@ class Fit:
 
     @functools.cached_property
     def curvature(self) -> float:
-        """A bound of φ'', or where there is none its mean at x = 0."""
+        """A bound of φ'', or else its mean at x = 0."""
         known = float(self.losses.curvature)
         return known if np.isfinite(known) else float(self.zero.curvatures.sum() / self.c.sum())
 
@@ -376,7 +377,7 @@ def fits_single(squares: Array) -> bool:
 
 
 class Curvature:
-    """The Hessian of f on some coordinates: that of the present point, or of one near it, or of a part of the rows.
+    """The Hessian of f on some coordinates: at the present point, at one near it, or from a part of the rows.
 
     It decides how fast steps converge, not where to.
     """

@@ -33,13 +33,13 @@ from fpdfp.quadratic.newton import (
 MAX_OUTER = 60
 #: Outer steps without halving the error after which rounding is taken to be the limit.
 PATIENCE = 12
-#: The smallest accuracy asked for, relative to gradients.
+#: The smallest accuracy requested, relative to gradients.
 ROUNDING = 1e-15
 #: A residual that no gap goes with must be at least as small as this, relative to the gradient at 0.
 RESIDUAL = 1e-6
 #: From this ratio of sizes on the units are changed, for which the data are copied.
 APART = 100.0
-#: An entry of Bx may be outside of its limits by so many units of the last place of the terms it is the sum of.
+#: An entry of Bx may be outside of its limits by this many units of the last place of the terms it is the sum of.
 UNITS = 64.0
 #: Changes of x by conjugate gradients are exact up to this part.
 EXACT = 1e-14
@@ -53,7 +53,7 @@ CORRECTIONS = 10
 
 
 class Reached(NamedTuple):
-    """What is compared with the tolerance: its name, how large it is, and how small it must be."""
+    """A measure compared with the tolerance: its name, its size, and its limit."""
 
     name: str
     error: float
@@ -66,7 +66,7 @@ class Reached(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Where the steps ended, the certificate there, what was reached of the tolerance, and how many steps."""
+    """The end of the steps, the certificate there, the measure reached, and the number of steps."""
 
     x: Array
     v: Array
@@ -189,7 +189,7 @@ class AugmentedLagrangian:
 
     @functools.cached_property
     def _smoothness(self) -> float:
-        """About the largest curvature of f: where there is no Lipschitz constant, that of its Hessian at the origin."""
+        """An estimate of the largest curvature of f: its Lipschitz constant, or the Hessian's norm at 0."""
         problem = self.problem
         known = float(problem.lipschitz.mean())
         if np.isfinite(known):
@@ -237,7 +237,7 @@ class AugmentedLagrangian:
         return x
 
     def gradient_tolerance(self, x: Array, scale: float) -> float:
-        """How small ‖∇ψ‖ must be for its part of the error to be within the tolerance."""
+        """The limit of ‖∇ψ‖ for its part of the error to be within the tolerance."""
         if self.mu > 0:
             objective = abs(self.problem.evaluate(x)[0])
             return max(math.sqrt(0.2 * self.mu * self.tol * objective), ROUNDING * scale)
@@ -246,8 +246,8 @@ class AugmentedLagrangian:
     def judge(self, x: Array, v: Array, apart: float, scale: float, start: Array) -> Iterate:
         """Return a point that satisfies the constraints, if one is found near x, and its dual, with a certificate.
 
-        ``apart`` is ‖Bx − y‖ for the y that minimises the augmented Lagrangian; ``scale`` is that of gradients. Bx may
-        be nearly 0 at the solution, so it is compared with what it was at the start as well.
+        ``apart`` is ‖Bx − y‖ for the y that minimises the augmented Lagrangian; ``scale`` is the scale of gradients. Bx
+        may be nearly 0 at the solution, so it is compared with what it was at the start as well.
         """
         problem, linop, violation = self.problem, self.problem.linop, 0.0
         if not problem.penalty.finite:
@@ -273,7 +273,7 @@ class AugmentedLagrangian:
         """Return a point near x with Bx in the domain of g, and by how much it is outside, in units of what is allowed.
 
         Entries of Bx that are outside become equal to their limits, or a rounding more than that, by the least change
-        of x in the metric of the diagonal of the Hessian. ``sizes`` are those of the entries of x along the way.
+        of x in the metric of the diagonal of the Hessian. ``sizes`` are the sizes of the entries of x along the way.
         """
         penalty, linop = self.problem.penalty, self.problem.linop
         rounding, lengths = self.find_rounding(sizes), self.find_lengths(x)

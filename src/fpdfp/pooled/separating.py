@@ -39,7 +39,7 @@ class Place(NamedTuple):
 def find_growing(problem: Problem, x: Array, v: Array, objective: float, tol: float) -> list[str]:
     """Return the names of the features whose coefficients grow without end; none where nothing shows that they do.
 
-    x and v are where a solver ended. What is asked of clients is counted where the problem is that of a run.
+    x and v are where a solver ended. Questions to clients are counted if the problem belongs to a run.
     """
     losses, x = problem.losses, x.astype(np.float64)
     if not isinstance(losses, LinearModel):

@@ -27,7 +27,7 @@ from fpdfp.pooled.wide import Wide, is_wide
 from fpdfp.pooled.working_set import find_blocks, solve_blocks
 from fpdfp.problem import Certificate, Problem, infinite_start
 
-#: A relative gap of so many machine epsilons is as small as rounding of x allows: no other way is tried.
+#: A relative gap of this many machine epsilons is as small as rounding of x allows: no other way is tried.
 ROUNDINGS = 10
 
 
@@ -86,12 +86,12 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
     x0
         Where to start, for instance the solution for another weight of the penalty. By default, zero, or a rough
         solution of a part of the rows. If the losses are infinite at zero (gamma outcomes with the inverse link), a
-        start is looked for; an error asks for x0 if none is found.
+        start is looked for; an error requests x0 if none is found.
 
     Returns
     -------
     Minimum
-        With a warning if the tolerance was not reached, or if outcomes are separated, so that there is no minimum.
+        With a warning if the tolerance was not reached, or if outcomes are separated and the minimum does not exist.
 
     Examples
     --------

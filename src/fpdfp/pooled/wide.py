@@ -41,7 +41,7 @@ SUIT, SUITS = 10, 6
 EXACT, ROUNDING = 0.01, 1e-14
 #: A factorisation serves while errors shrink by this factor; the most Newton steps for one prox.
 SHRINK, NEWTON = 0.3, 50
-#: Accelerated dual steps that improve a dual point before it is looked at, and the weight of Bᵀv = −∇f(x) beside
+#: Accelerated dual steps that improve a dual point before it is looked at, and the weight of Bᵀv = −∇f(x) besides
 #: ⟨Bx, v⟩ in them, in units of τ. On a map of 16³ voxels they make gaps 2 to 5 times smaller; more steps do not, and
 #: with weights up to 1000 gaps are no smaller than without them.
 POLISH, WEIGHT = 25, 1e6
@@ -225,6 +225,6 @@ class Wide:
 
     @functools.cached_property
     def steepness(self) -> float:
-        """How long the gradient of f is at 0."""
+        """The length of the gradient of f at 0."""
         fit = self.fit
         return max(float(np.linalg.norm(fit.back(fit.zero, fit.data)[0])), TINY)

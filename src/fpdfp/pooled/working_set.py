@@ -5,7 +5,7 @@
 with blocks of one coordinate for the l1 norm. Most blocks are 0 at the solution. Only some are worked on, those that
 are not 0 and those whose optimality condition is violated most, and on these f is replaced by a quadratic model. The
 model is minimised exactly (`fpdfp/quadratic/blocks.py`); the line search needs no more products with the data. The
-Hessian may be that of an earlier point, or of a part of the rows: it decides how fast the steps converge, not where to.
+Hessian may come from an earlier point or a part of the rows: it decides how fast the steps converge, not where to.
 Where the columns worked on have few entries no Hessian is made (`fpdfp/quadratic/columns.py`).
 """
 
@@ -26,7 +26,7 @@ from fpdfp.problem import Problem
 from fpdfp.quadratic.blocks import BlockDescent, Blocks, blocks_of
 from fpdfp.quadratic.columns import ColumnDescent
 
-#: Up to so many coordinates all are worked on, unless the data are dense and at most the share NARROW of the blocks
+#: Up to this many coordinates all are worked on, unless the data are dense and at most the share NARROW of the blocks
 #: matters. Else at first FEW blocks, and never more coordinates than MOST.
 ALL, NARROW, FEW, MOST = 160, 0.5, 64, 3000
 #: A working set is kept while no more than this part of the error is outside of it.
@@ -34,10 +34,11 @@ OUTSIDE = 0.1
 #: A model is minimised up to this part of the goal.
 NEAR = 0.003
 #: Without a Hessian a sweep takes as long as to read the entries of its columns, with one as long as to read the
-#: Hessian. So many sweeps take as long as to make the Hessian, and to solve systems with it.
+#: Hessian. This many sweeps take as long as to make the Hessian, and to solve systems with it.
 SWEEPS = 50
-#: Without a Hessian one of so many of the blocks that violate their condition is worked on at least. On logistic losses
-#: of 1,500 × 6,000 and 5,000 × 20,000 with 15 entries a row all of them, or one of 4 or 8, take up to 1.4 times longer.
+#: Without a Hessian one of this many of the blocks that violate their condition is worked on at least. On logistic
+#: losses of 1,500 × 6,000 and 5,000 × 20,000 with 15 entries a row all of them, or one of 4 or 8, take up to 1.4 times
+#: longer.
 THIN = 2
 #: Without a Hessian a model is minimised up to this part of the error as well: the next one costs nothing.
 PART = 0.1
@@ -139,7 +140,7 @@ class WorkingSets:
         return self.fit.bound(point, slope, nearest, enough=enough)
 
     def suffices(self, point: Point, gradient: Array, error: float) -> bool:
-        """Return whether nearly all of the error is that of the working set: a larger one needs another Hessian."""
+        """Return whether nearly all of the error belongs to the working set: a larger one needs another Hessian."""
         if self.set is None:
             return False
         blocks, slope = self.set.blocks, gradient[self.set.place]
@@ -187,7 +188,7 @@ class WorkingSets:
         return True
 
     def is_thin(self, chosen: IntArray) -> bool:
-        """Whether some blocks are single columns with so few entries that no Hessian of them is made."""
+        """Whether some blocks are single columns with too few entries for a Hessian."""
         data, count = self.fit.data, len(chosen)
         # Columns that matter have hardly less than half as many entries as others; to count takes a while.
         if not (data.sparse and self.blocks.single) or SWEEPS * data.X.nnz >= 2 * count * data.count:
@@ -196,11 +197,11 @@ class WorkingSets:
 
     @functools.cached_property
     def entries(self) -> IntArray:
-        """How many entries each column of sparse rows has."""
+        """The number of entries that each column of sparse rows has."""
         return np.bincount(self.fit.data.X.indices, minlength=self.fit.data.count)
 
     def descend(self, point: Point, gradient: Array, goal: float, error: float) -> Point:
-        """Take steps on the working set until its part of the error is small, beside the goal or that of all blocks."""
+        """Take steps on the working set until its error is small relative to the goal or to the error of all blocks."""
         fit, working = self.fit, self.set
         assert working is not None
         blocks, coordinates = working.blocks, working.blocks.coordinates

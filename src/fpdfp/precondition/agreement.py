@@ -1,4 +1,4 @@
-"""What clients and server agree on before the first round: coordinates in which a problem is better conditioned."""
+"""The agreement of clients and server before the first round: coordinates with a better condition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fpdfp.precondition.quantized import FEW, QuantizedMoments
 from fpdfp.problem import Model
 from fpdfp.steps import Constants
 
-#: What a user may ask for: coordinates, how to find them, the name of a way, or none.
+#: What a user may request: coordinates, how to find them, the name of a way, or none.
 Wanted = Preconditioner | QuantizedMoments | exchange.Kind | None
 #: Up to this many features all second moments are sent in float32 where rounds are all that counts, 2 MB from each.
 MOMENTS = 1000
@@ -41,12 +41,12 @@ class Clients(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """What was agreed on.
+    """The result of an agreement.
 
     Attributes
     ----------
     coordinates
-        The coordinates to work in; None for those of x.
+        The coordinates to work in; None for the coordinates of x.
     reason
         Why, where they were chosen automatically.
     """
@@ -83,7 +83,7 @@ def choose(clients: Clients) -> Agreement:
 
 
 def automatic(losses: Losses, most: int = MOMENTS) -> exchange.Kind | None:
-    """Return the kind of preconditioner that losses allow, second moments for at most so many features."""
+    """Return the kind of preconditioner that losses allow, second moments for at most a given number of features."""
     if losses.form in ("linear", "quadratic"):
         return "moments" if losses.shape[-1] <= most else "diagonal"
     return "fourier" if losses.form == "convolution" else None
@@ -113,7 +113,7 @@ def agree_on_moments(question: QuantizedMoments, clients: Clients, given: cost.C
 def agree_on_diagonal(clients: Clients, reason: str) -> Agreement:
     """Have all clients send their diagonals where a few have shown that their second moments are not worth more.
 
-    With heavy tails a few clients do not tell how large features are. For t distributions with 1.5 to 3 degrees of
+    With heavy tails a few clients do not determine the sizes of features. For t distributions with 1.5 to 3 degrees of
     freedom, 60 to 200 features and 12 of 60 clients a round, runs to 1e-6 take 0.35 to 0.83 times the rounds of those
     without a preconditioner in seven draws of eleven, about as many in three, and at least 1.7 times as many in one.
     """

@@ -1,4 +1,4 @@
-"""What a preconditioner offers, and symmetric matrices as they are sent: their lower triangles, flat."""
+"""The interface of preconditioners, and symmetric matrices as they are sent: flat lower triangles."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Announced:
 
     def __post_init__(self) -> None:
         if not 0 <= 8 * len(self.message) - self.bits < 8:
-            raise ValueError(f"bits must be those of a message of {len(self.message)} bytes, got {self.bits}")
+            raise ValueError(f"bits must match a message of {len(self.message)} bytes, got {self.bits}")
 
     @classmethod
     def mask(cls, numbers: IntArray, count: int) -> Self:
-        """Return a one for each of some features, a zero for the others, of so many."""
+        """Return a one for each of some features, a zero for the others, of that many."""
         mask = np.zeros(count, dtype=np.float32)
         mask[numbers] = 1.0
         return cls.rounded(Natural(), mask)
@@ -65,12 +65,12 @@ class Announced:
 
     @classmethod
     def plain(cls, numbers: Array) -> Self:
-        """Return numbers as they are."""
+        """Return numbers unchanged."""
         return cls.rounded(Full(), numbers)
 
     @classmethod
     def within(cls, reach: float, numbers: Array, dtype: np.dtype[Any]) -> Self:
-        """Return a short message of numbers whose error is at most so long, or else one of them in a precision."""
+        """Return a short message of numbers with a bounded error, or else one in a given precision."""
         if float(np.linalg.norm(numbers)) <= reach:
             return cls.plain(np.zeros_like(numbers, dtype=dtype))
         for levels in LEVELS:
@@ -81,7 +81,7 @@ class Announced:
 
     @functools.cached_property
     def array(self) -> Array:
-        """The numbers that everyone decodes."""
+        """The numbers that all clients decode."""
         return decode(self.message, limit=LARGEST)
 
 
@@ -115,11 +115,11 @@ class Preconditioner(abc.ABC):
     @property
     @abc.abstractmethod
     def numbers(self) -> Array:
-        """The numbers that S is made of, as everyone knows them."""
+        """The numbers that S is made of, as all clients know them."""
 
     @property
     def bits(self) -> int:
-        """The bits with which the server tells one client what S is."""
+        """The bits of the message that describes S to one client."""
         return plain_bits(self.numbers.shape, self.numbers.dtype)
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ class Coded(Preconditioner):
     rows: int | None
 
     def with_rows(self, one: Shape) -> Shape:
-        """Return the shape of x from that of one of its rows."""
+        """Return the shape of x from the shape of one of its rows."""
         return one if self.rows is None else (self.rows, *one)
 
     @property
@@ -167,5 +167,5 @@ def full(triangle: Array) -> Array:
 
 
 def side(triangle: Array) -> int:
-    """How many rows the matrix of a lower triangle has."""
+    """The number of rows that the matrix of a lower triangle has."""
     return (math.isqrt(8 * len(triangle) + 1) - 1) // 2

@@ -155,7 +155,7 @@ class Whitening(Coded):
     def coarse(cls, matrix: Array, step: float, scale: Array | None = None, rows: int | None = None) -> Self:
         """Return the whitening of a matrix whose root is rounded, at random, to multiples of at most ``step``.
 
-        With ``scale``, powers of two, it is that of the matrix whose rows and columns are multiplied with their roots.
+        With ``scale``, powers of two, it belongs to the matrix whose rows and columns are multiplied with their roots.
         The diagonal of the root stays positive where the step is below the root of the least eigenvalue.
         """
         root = cholesky(matrix)
@@ -190,7 +190,7 @@ class Whitening(Coded):
 
     @functools.cached_property
     def inverse(self) -> Array:
-        """S as a matrix, that of one row of x."""
+        """S as a matrix, for one row of x."""
         from scipy.linalg import solve_triangular
 
         inverse: Array = solve_triangular(self._root, np.eye(len(self._root)), lower=True).T
@@ -388,7 +388,7 @@ class Fourier(Preconditioner):
         at_origin = np.roll(self.response.astype(np.float64), [-at for at in self.centre], range(self.response.ndim))
         spectrum: Array = scipy.fft.rfftn(at_origin).real
         if spectrum.max() <= 0:
-            raise ValueError("response must be that of a positive semidefinite Hessian, and not zero")
+            raise ValueError("response must belong to a positive semidefinite Hessian, and not be zero")
         return spectrum
 
     @functools.cached_property
@@ -398,7 +398,7 @@ class Fourier(Preconditioner):
     def helps(self, lipschitz: float, lipschitz_here: float) -> bool:
         """Whether f is better conditioned in these coordinates, by its Lipschitz constants without and with them.
 
-        Each is compared with the mean curvature that the response tells. Where the Hessian is not nearly a convolution,
+        Each is compared with the mean curvature of the response. Where the Hessian is not nearly a convolution,
         the one with these coordinates is large.
         """
         without = float(self.response[self.centre])

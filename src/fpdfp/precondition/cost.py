@@ -1,4 +1,4 @@
-"""What a run is predicted to cost, so that a preconditioner is chosen by its price: rounds, bits both ways, and time.
+"""Predicted cost of a run, by which a preconditioner is chosen: rounds, bits both ways, and time.
 
 Before anyone is asked, only sizes are known: N clients, n of them a round, d features, the rows of a client, the bits
 of a round, and the accuracy ε that the run is for, k = log10(1/ε). Second moments from m clients with s levels then are
@@ -9,12 +9,12 @@ predicted to cost
 
 The first term is what clients that take part now and then, and messages of few levels, cost on a problem that is
 perfectly conditioned; ν is the error that the levels leave, relative to the largest curvature. Constants were fitted to
-a9a and covtype: they tell 10 rounds from 40, not 10 from 12.
+a9a and covtype: they distinguish 10 rounds from 40, not 10 from 12.
 
 Once some clients have sent their moments the server knows more. Half of them make the preconditioner, the other half
-say what it is worth: accelerated gradient steps on the quadratic of the other half's moments and of the gradients are
-counted until ε, with it and without (:func:`simulated`), and √(N/n) k^1.4 is added to both. (What all clients have
-sent is judged by itself.) Many features are asked for parts of their moments (:mod:`fpdfp.precondition.partial`).
+describe what it is worth: accelerated gradient steps on the quadratic of the other half's moments and of the gradients
+are counted until ε, with it and without (:func:`simulated`), and √(N/n) k^1.4 is added to both. (What all clients have
+sent is judged by itself.) For many features, parts of their moments are requested (:mod:`fpdfp.precondition.partial`).
 
 Where a :class:`Network` is given, rounds and bits become seconds: clients send and receive at the same time, each over
 a line of its own, and every exchange, of a round or before the first, takes its latency as well.
@@ -37,10 +37,10 @@ from fpdfp.errors import ArgumentError
 #: What a user would rather save: rounds, bits, the product of the two, or time on the network as it was measured.
 Word = Literal["balanced", "rounds", "bits", "time"]
 PREFERENCES: tuple[Word, ...] = get_args(Word)
-#: The numbers of levels, and of clients beside all, that are considered.
+#: The numbers of levels, and of clients besides all, that are considered.
 LEVELS = (15, 31, 63, 127, 255, 511)
 CLIENTS = (3, 5, 10, 20, 50, 100, 200, 500, 1000)
-#: A bit up counts as so many down: most networks send that much slower than they receive.
+#: A bit up counts as this many down: most networks send that much slower than they receive.
 UPLINK = 4.0
 #: Simulated rounds end here.
 MOST = 2000
@@ -48,7 +48,7 @@ MOST = 2000
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """How long messages take: with it as ``prefer=``, what is chosen automatically is to save time.
+    """Latency and bandwidth: with ``prefer=Network(…)``, automatic choices save time.
 
     Clients work at the same time, each with a line of its own to the server. So an exchange in which a client sends u
     bits and receives w takes ``latency + u/up + w/down`` seconds.
@@ -86,7 +86,7 @@ class Network:
             object.__setattr__(self, name, _checks.real(name, getattr(self, name), positive=True))
 
     def seconds(self, up: float, down: float, exchanges: float = 1.0) -> float:
-        """Return how long so many exchanges take in which a client sends and receives so many bits in all."""
+        """Return the time of some exchanges in which a client sends and receives given numbers of bits in all."""
         return exchanges * self.latency + up / self.up + down / self.down
 
 
@@ -104,7 +104,7 @@ def check_preference(prefer: object) -> None:
 
 
 class Circumstances(NamedTuple):
-    """What is known of a run before it begins.
+    """The sizes of a run, known before it begins.
 
     Attributes
     ----------
@@ -141,17 +141,17 @@ class Circumstances(NamedTuple):
     def price(
         self, rounds: float, once_up: float = 0.0, once_down: float = 0.0, senders: int = 0, exchanges: int = 0
     ) -> Price:
-        """What so many rounds cost, with what is sent once, by so many clients in so many exchanges."""
+        """The cost of rounds and of what is sent once, for given numbers of clients and exchanges."""
         seconds = 0.0
         if isinstance(self.prefer, Network):
             n, network = self.clients_per_round, self.prefer
             seconds = rounds * network.seconds(self.round_up / n, self.round_down / n)
-            # What is announced goes to everyone.
+            # What is announced goes to all clients.
             seconds += network.seconds(once_up / max(senders, 1), once_down / self.n_clients, exchanges)
         return Price(rounds, once_up + rounds * self.round_up, once_down + rounds * self.round_down, seconds)
 
     def score(self, price: Price) -> float:
-        """What is to be as small as possible."""
+        """The quantity to minimise."""
         if isinstance(self.prefer, Network):
             return price.seconds
         if self.prefer == "rounds":
@@ -184,14 +184,14 @@ def noise(d: int, clients: int, levels: int) -> float:
 
 
 def once(given: Circumstances, d: int, levels: int, clients: int) -> tuple[float, float]:
-    """The bits of second moments of so many levels and clients, up and down, as far as sizes tell."""
+    """The bits of second moments, up and down, predicted from sizes for given numbers of levels and clients."""
     numbers = d * (d + 1) / 2
     up = clients * numbers * 0.45 * math.log2(levels)
     return up, given.n_clients * numbers * max(0.5, 0.45 * math.log2(levels * math.sqrt(clients)) - 1.0)
 
 
 def of_moments(given: Circumstances, d: int, levels: int, clients: int) -> Price:
-    """What a run costs with second moments of so many levels and clients, as far as sizes tell."""
+    """The cost of a run with second moments, predicted from sizes for given numbers of levels and clients."""
     rounds = given.floor * (1.0 + d / (clients * given.rows))
     rounds += 0.4 * noise(d, clients, levels) * math.pow(given.digits, 4.5)
     return given.price(rounds, *once(given, d, levels, clients), clients, 1)

@@ -27,19 +27,19 @@ LARGEST_POWER = 120
 
 
 class Moments(NamedTuple):
-    """What a client sends: the lower triangle of the bound of its Hessian."""
+    """The message of a client: the lower triangle of the bound of its Hessian."""
 
     triangle: Array
 
 
 class Diagonal(NamedTuple):
-    """What a client sends: the diagonal of the bound of its Hessian."""
+    """The message of a client: the diagonal of the bound of its Hessian."""
 
     diagonal: Array
 
 
 class Response(NamedTuple):
-    """What a client sends: its response to an impulse, and its Lipschitz constant."""
+    """The message of a client: its response to an impulse, and its Lipschitz constant."""
 
     response: Array
     lipschitz: Array
@@ -51,7 +51,7 @@ Once = Moments | Diagonal | Response
 @question("exact_moments")
 @dataclasses.dataclass(frozen=True)
 class Exact(Question):
-    """Everyone sends what a preconditioner of a kind is made of, in full precision."""
+    """Each client sends what a preconditioner of a kind is made of, in full precision."""
 
     kind: Kind
 
@@ -62,11 +62,11 @@ class Exact(Question):
 
     @property
     def tells_pairs(self) -> bool:
-        """Whether products of pairs of features are told: not by a diagonal, and not by one column of a convolution."""
+        """Whether products of pairs of features are revealed: not by a diagonal or by one column of a convolution."""
         return self.kind not in ("diagonal", "fourier")
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         return shape[-1] ** 2 if self.kind == "moments" else math.prod(shape)
 
     def answer(self, local: LocalLosses) -> Once:
@@ -75,7 +75,7 @@ class Exact(Question):
 
 
 class Bounds(NamedTuple):
-    """What a client sends: the fourth power of a bound for each feature."""
+    """The message of a client: the fourth power of a bound for each feature."""
 
     powers: Array
 
@@ -96,7 +96,7 @@ class FeatureBounds(Question):
         _checks.choice("kind", self.kind, ("slopes", "curvatures"))
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         return math.prod(shape)
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
@@ -120,7 +120,7 @@ class FeatureBounds(Question):
 
 
 class Gradient(NamedTuple):
-    """What a client sends: its gradient at a point."""
+    """The message of a client: its gradient at a point."""
 
     slope: Array
 
@@ -135,9 +135,9 @@ class Summed(NamedTuple):
 @question("slopes")
 @dataclasses.dataclass(frozen=True)
 class Slopes(Question):
-    """Everyone sends its gradient at a point in few levels, so that the server can guess which features matter.
+    """Each client sends its gradient at a point in few levels, so that the server can guess which features matter.
 
-    ``x`` is the point, None for zero. ``mask`` has a one for each feature that is asked for, None for all of them.
+    ``x`` is the point, None for zero. ``mask`` has a one for each feature that is requested, None for all of them.
     """
 
     x: Announced | None = None
@@ -157,11 +157,11 @@ class Slopes(Question):
         return Points(x[None], np.array([-1]))
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         return math.prod(shape)
 
     def _features(self, shape: Shape) -> IntArray | None:
-        """Return the features that are asked for, None for all."""
+        """Return the features that are requested, None for all."""
         if self.mask is None:
             return None
         mask, count = self.mask.array, shape[-1]
@@ -194,7 +194,7 @@ class Slopes(Question):
 
 
 def divide(sums: Once, count: int) -> Once:
-    """Return the mean over so many clients; what came from elsewhere is told by its fields."""
+    """Return the mean over a given number of clients; messages from elsewhere are recognised by their fields."""
     kind = next(kind for kind in (Moments, Diagonal, Response) if kind._fields == sums._fields)
     return kind(*(part / count for part in sums))
 
@@ -238,14 +238,14 @@ def build(means: Once, shape: Shape) -> Preconditioner:
 
 
 def rows_of(shape: Shape) -> int | None:
-    """How many rows an x has for which clients send what one row has; None for a vector."""
+    """The number of rows that an x has for which clients send what one row has; None for a vector."""
     return shape[0] if len(shape) == 2 else None
 
 
 def whitening_of(triangle: Array, shape: Shape) -> Whitening:
     """Return the whitening of the mean of the clients' bounds, given by its lower triangle.
 
-    Rounding the entries of a positive semidefinite H to float32, and those of its root, changes it by less than
+    Rounding the entries of a positive semidefinite H to float32, and the entries of its root, changes it by less than
     d 2⁻²¹ diag(H), which is added: so the result is above H, and positive definite also where H is not.
     """
     hessian = full(triangle)

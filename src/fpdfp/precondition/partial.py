@@ -79,7 +79,7 @@ class Sketch(Question):
         return {"sketch": (quantizer, (RANK, shape[-1])), "slope": (quantizer, shape)}
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         return RANK * shape[-1] + math.prod(shape)
 
     def answer(self, local: LocalLosses) -> Sent:
@@ -113,7 +113,7 @@ class PartialMoments:
 
     @property
     def rows(self) -> int | None:
-        """How many rows x has; None for a vector."""
+        """The number of rows that x has; None for a vector."""
         return self.model.shape[0] if len(self.model.shape) == 2 else None
 
     def candidates(self) -> dict[str, Scaling | LowRank | None]:

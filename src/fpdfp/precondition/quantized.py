@@ -19,20 +19,20 @@ from fpdfp.precondition.cost import Circumstances, count_steps, simulated
 from fpdfp.problem import LocalLosses, Model
 from fpdfp.rng import Purpose, choose_clients
 
-#: The levels of the gradients that go along: they say which directions matter.
+#: The levels of the gradients that go along: they name which directions matter.
 SLOPE_LEVELS = 255
 #: Eigenvalues are raised to one of these multiples of what the noise is estimated at, as is predicted best.
 FLOORS = (0.5, 2.0, 8.0)
-#: Where clients find that so coarse moments would take so many times the rounds of a well conditioned problem, as for
-#: features whose means are far from zero, all are asked for exact ones, if that is predicted to pay.
+#: Where clients find that so coarse moments would take this many times the rounds of a well conditioned problem, as for
+#: features whose means are far from zero, all are requested exact ones, if that is predicted to pay.
 STRAINED = 4.0
 #: Up to this many features ``"auto"`` has clients send all second moments; beyond, it asks what they look like first.
 FEW = 256
 #: Curvature below the noise is not seen, so that a run without whitening costs more than predicted, by this factor.
 UNSEEN = 1.5
-#: What is predicted where nobody says what a run is for.
+#: What is predicted where no one describes what a run is for.
 ACCURACY = 1e-6
-#: Where the largest second moment is more than so many times the median, noise is looked at relative to each feature.
+#: Where the largest second moment is more than this many times the median, noise is looked at relative to each feature.
 #: Without this, columns with scales from 1e-3 to 1e3 do not end in 1,500 rounds to 1e-6 (docs/results/ablation.md).
 UNEVEN = 1e4
 #: The step of the announced root, in units of √(floor/d): its error is then well below what it must not be, √floor.
@@ -45,12 +45,12 @@ NO_BOUNDS = (
 )
 
 
-#: What is told of a choice.
+#: The report of a choice.
 NAMES = {"none": "no preconditioner", "diagonal": "the diagonal", "whitening": "whitening"}
 
 
 class Sent(NamedTuple):
-    """What a client sends: powers of two above the diagonal, the triangle relative to them, its gradient at zero.
+    """The message of a client: powers of two above the diagonal, the triangle relative to them, its gradient at zero.
 
     ``rounds`` is what it finds that whitening takes on its own data if no eigenvalue is below the noise.
     """
@@ -62,7 +62,7 @@ class Sent(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What a client sends where the diagonal is all that is wanted."""
+    """The message of a client if the diagonal is all that is wanted."""
 
     sizes: Array
 
@@ -101,7 +101,7 @@ class QuantizedMoments(Question):
     Each of m clients, drawn at random, sends the triangle of its bound relative to powers of two above its diagonal,
     quantized (max-norm QSGD, entropy coded), the exponents of these powers, and its gradient at zero in few levels.
     Eigenvalues of the mean that are below the noise, which the server estimates from the levels, are raised to it. What
-    the server announces to everyone is the Cholesky root of that, quantized with a step to which the method is not
+    the server announces to all clients is the Cholesky root of that, quantized with a step to which the method is not
     sensitive; both sides use the quantized one. Since clients compute their Lipschitz constants in whatever coordinates
     come out, steps are safe however rough all this is.
 
@@ -137,20 +137,20 @@ class QuantizedMoments(Question):
             object.__setattr__(self, "clients", _checks.integer("clients", self.clients, at_least=1))
 
     def count(self, n_clients: int) -> int:
-        """How many of so many clients send something."""
+        """The number of of that a given number of clients send something."""
         return n_clients if self.clients is None else min(self.clients, n_clients)
 
     def draw_clients(self, n_clients: int, seed: int) -> IntArray:
-        """Who of so many clients sends something."""
+        """The clients that send something, of a given number."""
         return choose_clients(seed, 0, n_clients, self.count(n_clients), Purpose.ONCE_CLIENTS)
 
     @property
     def tells_pairs(self) -> bool:
-        """Whether products of pairs of features are told: not by the diagonal alone."""
+        """Whether products of pairs of features are revealed: not by the diagonal alone."""
         return bool(self.levels)
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
-        """What each field of a message goes through, and its shape."""
+        """The compressor of each field of a message, and its shape."""
         d = shape[-1]
         sizes: dict[str, tuple[Compressor, Shape]] = {"sizes": (Natural(), (d,))}
         if not self.levels:
@@ -162,7 +162,7 @@ class QuantizedMoments(Question):
         }
 
     def count_numbers(self, shape: Shape) -> int:
-        """How many numbers a client works with."""
+        """The number of numbers that a client works with."""
         return shape[-1] ** 2 if self.levels else shape[-1]
 
     def answer(self, local: LocalLosses) -> Sent | Sizes:
@@ -228,7 +228,7 @@ class QuantizedMoments(Question):
             return Choice(None, f"no preconditioner, since the features of {who} that were asked are all zero")
         whole = Half((sums.even + sums.odd) / m, (sums.even_variance + sums.odd_variance) / m**2)
         scale = powers if is_uneven(diagonal) else None
-        # What everyone has sent is no sample: it says itself what it is worth.
+        # An answer of all clients is no sample: it shows its own value.
         parts = (whole, whole) if m == n_clients else halves(sums, m)
         rounds = predicted(*parts, -sums.slope / m, scale, self.accuracy)
         floor = min(FLOORS, key=lambda one: rounds[str(one)])
@@ -282,7 +282,7 @@ def is_uneven(diagonal: Array) -> bool:
 
 
 def weights(sizes: Array) -> Array:
-    """The root of the product of two sizes for each entry of a triangle; 1 where there is none."""
+    """The root of the product of two sizes for each entry of a triangle; 1 for entries without sizes."""
     rows, columns = np.tril_indices(sizes.shape[-1])
     roots = np.sqrt(np.where(sizes > 0, sizes, 1.0))
     product: Array = roots[..., rows] * roots[..., columns]
@@ -290,7 +290,7 @@ def weights(sizes: Array) -> Array:
 
 
 def noise_floor(spread: Array, largest: float, floor: float) -> float:
-    """Return so many times the noise of a matrix whose entries have these variances, more than rounding of the largest.
+    """Return a multiple of the noise of a matrix whose entries have these variances, above rounding of the largest.
 
     The norm of a symmetric matrix of independent entries is about 2√(the largest sum of variances in a row).
     """
@@ -299,7 +299,7 @@ def noise_floor(spread: Array, largest: float, floor: float) -> float:
 
 
 def above_noise(moments: Half, scale: Array | None, floor: float = FLOORS[0]) -> tuple[Array, float]:
-    """Return the matrix of moments with eigenvalues raised to so many times the noise, and the least of them.
+    """Return the matrix of moments with eigenvalues raised to a given multiple of the noise, and the least of them.
 
     With ``scale`` all this is done relative to the roots of a diagonal.
     """
@@ -342,7 +342,7 @@ def predicted(first: Half, second: Half, slope: Array, scale: Array | None, accu
 
 
 def powers_above(diagonals: Array) -> Array:
-    """The smallest powers of two that are at least so much, 0 where nothing is."""
+    """The smallest powers of two above given numbers, 0 for zeros."""
     exponents = np.ceil(np.log2(np.where(diagonals > 0, diagonals, 1.0)))
     powers: Array = np.where(diagonals > 0, 2.0 ** np.clip(exponents, -LARGEST_POWER, LARGEST_POWER), 0.0)
     return powers
@@ -367,6 +367,6 @@ def variances(decoded: Array, levels: int) -> Array:
 
 
 def filled(curvature: Array) -> Array:
-    """Return curvatures with the mean of the others where there is none: such a coordinate may have any."""
+    """Return curvatures with missing ones replaced by the mean of the others: such a coordinate may have any."""
     there = curvature > 0
     return np.where(there, curvature, curvature[there].mean() if there.any() else 1.0)

@@ -1,4 +1,4 @@
-"""Sums over sites that nobody can take apart, and differential privacy with a budget that ends.
+"""Sums over sites that no one can take apart, and differential privacy with a budget that ends.
 
 ===================  ============================================================================
 ``fixed_point.py``   numbers as integers, so that sums are exact and masks leave no trace

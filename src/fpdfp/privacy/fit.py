@@ -41,7 +41,7 @@ SPEED = 3.0
 RANGE = 4.0
 #: How accurately penalised quadratics are minimised.
 EXACT = InnerSolve(1e-9, 100_000)
-#: Intervals need eigenvalues of the Hessian so many times above the edge of its noise.
+#: Intervals need eigenvalues of the Hessian this many times above the edge of its noise.
 CLEAR = 4.0
 
 
@@ -57,7 +57,7 @@ Ask = Callable[[Release], NoisySum]
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
-    """What a private result has cost, and in what unit.
+    """The cost of a private result, with its unit.
 
     Attributes
     ----------
@@ -112,14 +112,14 @@ class PrivateFit:
         if not 0 < level < 1:
             raise ArgumentError("level", f"must be between 0 and 1, got {level}")
         if self.covariance is None:
-            raise RuntimeError(f"there are no intervals: {self.reason}")
+            raise RuntimeError(f"intervals are not available: {self.reason}")
         reach = norm.ppf((1 + level) / 2) * np.sqrt(np.diag(self.covariance))
         return np.column_stack([self.x - reach, self.x + reach])
 
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What is minimised, and what is public.
+    """The objective of a private fit, and its public parts.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def newton(ask: Ask, goal: Goal, steps: int | None = None) -> PrivateFit:
 
         x ← argmin_u ⟨g(x), u⟩ + ½ (u − x)ᵀH(u − x) + n (½ ridge ‖u‖² + penalty(Bu)),   g(x) the noisy gradient
 
-    K = clip(log₂(nμ/10√d) + 1, 2, 8) by default. Standard errors are those of H₂⁻¹ + σ²H₂⁻², σ the noise of the last
+    K = clip(log₂(nμ/10√d) + 1, 2, 8) by default. Standard errors come from H₂⁻¹ + σ²H₂⁻², σ the noise of the last
     gradient.
 
     Parameters
@@ -255,7 +255,7 @@ def newton(ask: Ask, goal: Goal, steps: int | None = None) -> PrivateFit:
 def statistics(ask: Ask, goal: Goal) -> Callable[..., PrivateFit]:
     """Release sufficient statistics once; return a function of ridge, penalty and linop, each call of which is free.
 
-    Squares are fitted as they are. For a logistic loss log(1 + exp(−z)) ≈ c₀ + c₁z + c₂z² on [−4, 4] (least squares).
+    Squares are fitted unchanged. For a logistic loss log(1 + exp(−z)) ≈ c₀ + c₁z + c₂z² on [−4, 4] (least squares).
 
     Parameters
     ----------

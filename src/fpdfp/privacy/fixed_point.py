@@ -1,8 +1,8 @@
 """Numbers as integers: sums of integers are exact in any order, and a uniform mask hides them without a trace.
 
-Two forms. *Wide* integers have 128 bits at the fixed scale 2⁻⁶⁴, for statistics: nobody has to agree on a scale.
+Two forms. *Wide* integers have 128 bits at the fixed scale 2⁻⁶⁴, for statistics: no one has to agree on a scale.
 *Short* ones have a few bits under a scale that all sites share, for rounds of a method. Numbers that do not fit are
-refused, never clipped: a clipped sum is wrong, and nobody sees it.
+refused, never clipped: a clipped sum is wrong, and no one sees it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WIDE = 128
 
 
 def headroom(sites: int) -> int:
-    """Return the bits that a sum over so many sites has more than a term.
+    """Return the bits that a sum over a given number of sites has more than a term.
 
     >>> [headroom(n) for n in (3, 4, 5, 30)]
     [2, 2, 3, 5]
@@ -106,7 +106,7 @@ def unpack(data: bytes, bits: int, count: int) -> Any:
 
 
 def word_type(bits: int) -> Any:
-    """Return the unsigned type that holds so many bits.
+    """Return the unsigned type that holds a given number of bits.
 
     >>> word_type(10)
     dtype('uint16')

@@ -27,7 +27,7 @@ class Journal:
     Parameters
     ----------
     path
-        The file, made where there is none.
+        The file, created if missing.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """The ledger of a site: what its data have been spent on, across runs and analysts.
 
 Squares of μ add up (:mod:`fpdfp.privacy.accounting`). What a release costs is on disk before the reply leaves, so a
-crash costs budget and never gives any back. A release that is asked for again has the same reply, and costs nothing.
+crash costs budget and never gives any back. A release that is requested again has the same reply, and costs nothing.
 
 Budgets belong to data, which are known by a digest. Data that have changed are no new people: their rows were paid for
 already. So a ledger with one table's account refuses another table's, until a person at the site has opened an account
@@ -22,7 +22,7 @@ from fpdfp.privacy.journal import Journal
 
 
 class Entry(NamedTuple):
-    """One release: the data, the digest of the request, μ², what was asked for, by whom, and when."""
+    """One release: the data, the digest of the request, μ², what was requested, by whom, and when."""
 
     data: str
     tag: str
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What was spent of one table, and what is left.
+    """The budget of one table: spent and left.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Account(NamedTuple):
 
 
 class Ledger:
-    """What was spent, in a journal; one process at a time has it open.
+    """The spent budget, in a journal; one process at a time has it open.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ more than is left
             self.open(data)
         if data not in self._opened:
             raise Refusal(
-                "the data of this site are not those of its privacy budget; a person at the site must open an account "
+                "the data of this site do not match its privacy budget; a person at the site must open an account "
                 "for them", rule="privacy",
             )  # fmt: skip
         if not mu > 0 or self._squared(data) + mu**2 > self.mu**2 * (1 + 1e-12):

@@ -3,11 +3,11 @@
 Each site makes an X25519 key for a run and signs it with its long-term Ed25519 identity, together with the run and the
 membership. Two sites derive the same key from theirs (HKDF-SHA256). The mask of a pair for one request is a ChaCha20
 stream, its key HMAC-SHA256 of the pair's key and the digest of the whole request; the site whose name comes first adds
-it, the other subtracts it. All but the sum looks uniform to everybody but the sites themselves.
+it, the other subtracts it. All but the sum looks uniform to all but the sites themselves.
 
 A mask hides one content. So what a request was answered with is written down before the reply leaves
 (:class:`Masker`): the same request has the same reply, also after a restart, and other numbers under the same mask are
-refused. There is no recovery of a lost site (K. Bonawitz et al., *Practical secure aggregation for privacy-preserving
+refused. A lost site cannot be recovered (K. Bonawitz et al., *Practical secure aggregation for privacy-preserving
 machine learning*, 2017, has one): points hardly move between rounds, so the sum without a site, subtracted from the sum
 of the round before, is that site's gradient. Two sites are refused, since each would find the other's numbers by a
 subtraction.
@@ -42,7 +42,7 @@ PIECE = 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Membership:
-    """Which sites add up, and who they are: fixed for a run.
+    """The sites that add up, with their identities: fixed for a run.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def run_key(private: bytes, identity: Ed25519PrivateKey, membership: Membership,
     identity
         Its long-term key.
     membership, run
-        Who adds up, and the run's name, 32 bytes that nobody uses twice.
+        Who adds up, and the run's name, 32 bytes that no one uses twice.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -124,7 +124,7 @@ def pair_keys(
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     if set(keys) != set(membership.identities) or name not in keys:
-        raise Refusal("the keys of a run must be those of its membership, and this site's among them")
+        raise Refusal("the keys of a run must match its membership and include this site's")
     own = X25519PrivateKey.from_private_bytes(private)
     found = {}
     for other, key in keys.items():

@@ -28,7 +28,7 @@ def exceeds(value: float, words: Any) -> Any:
     value
         The site's number, finite and not negative.
     words
-        A uniform word of 64 bits for each threshold, that nobody else knows; for the same request the same.
+        A uniform word of 64 bits for each threshold, that no one else knows; for the same request the same.
     """
     if not math.isfinite(value) or value < 0:
         raise Refusal("a maximum is over numbers that are finite and not negative")

@@ -2,7 +2,7 @@
 
 Noise is a function of a secret of the site and of the request, so the same request has the same reply, also after a
 restart, and averaging repeated replies removes nothing. The draws are exact (:mod:`fpdfp._kernels.discrete_gaussian`);
-the time they take depends on them, so replies should not leave at once where somebody can measure microseconds.
+the time they take depends on them, so replies should not leave at once where someone can measure microseconds.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ is the Frobenius norm. Sums are rounded to integers with the step S/2²⁰. Roun
 √d steps more, so the sensitivity of the integers is 2²⁰ + √d, and this is what noise is drawn for.
 
 Noise of the sum: where replies are masked, each of N sites draws the variance σ²/(N − c), so that the noise of the
-others protects a site's rows even if c sites tell each other and the analyst all they know. Without masks each draws
-σ².
+others protects a site's rows even if c sites share all they know with each other and the analyst. Without masks each
+draws σ².
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FEATURES = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """One sum over rows that is asked for.
+    """One sum over rows that is requested.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ got 'gradient'
         return min(math.ceil(sensitivity / self.mu / math.sqrt(shares) * (1 + 2**-50)), LARGEST)
 
     def standard_deviation(self, radius: float, features: int, sites: int, shares: int) -> float:
-        """Return that of each entry of the sum over sites."""
+        """Return the noise of each entry of the sum over sites."""
         step = self.sensitivity(radius) / GRID
         return step * self.scale(features, shares) * math.sqrt(sites)
 
@@ -179,7 +179,7 @@ def add_noise(release: Release, total: Array, radius: float, features: int, stre
     Parameters
     ----------
     release, total
-        What was asked for, and the sum without noise.
+        What was requested, and the sum without noise.
     radius, features
         Of the rows.
     stream

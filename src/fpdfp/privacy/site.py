@@ -68,7 +68,7 @@ class PrivateSite:
         Parameters
         ----------
         release
-            What is asked for.
+            What is requested.
         shares
             Over how many sites the variance is shared out.
         about
@@ -96,7 +96,7 @@ class LocalSites:
     sites
         The sites.
     colluding
-        How many of them may tell the analyst all they know; None where every site adds all of the noise.
+        The number of them that may share all they know with the analyst; None where every site adds all of the noise.
 
     Examples
     --------

@@ -2,8 +2,8 @@
 
     min_u  q(u) + g(Bu),     q(u) = ‖u − y‖²/2t   or   ⟨s, u − c⟩ + ½ (u − c)ᵀH(u − c)
 
-``statement.py`` has the values that say what is asked and what was found. ``solve.py`` has the entry, ``minimise``: it
-chooses by structure. Each algorithm has one file.
+``statement.py`` has the values that describe what is asked and what was found. ``solve.py`` has the entry,
+``minimise``: it chooses by structure. Each algorithm has one file.
 
 ==================  ============================================================================
 ``dual.py``         accelerated steps in the dual, for any g∘B and many clients at once

@@ -5,7 +5,7 @@
 A step takes one product with the Hessian and a prox in a diagonal metric m, so that tens of them take less time than
 one Newton system. m is a multiple of the diagonal of the Hessian; the multiple follows from the curvature that steps
 meet (A. Beck and M. Teboulle, "A fast iterative shrinkage-thresholding algorithm for linear inverse problems", SIAM J.
-Imaging Sci. 2, 2009). The prox of differences of neighbours is exact, that of any other sparse B is computed in its
+Imaging Sci. 2, 2009). The prox of differences of neighbours is exact; for any other sparse B it is computed in its
 dual.
 """
 
@@ -55,7 +55,7 @@ def take_steps(
     likely: float = math.inf,
     objective: float = math.inf,
 ) -> Solution:
-    """Minimise q + g∘B from the centre of q, in at most so many steps, and if it is likely to take so many.
+    """Minimise q + g∘B from the centre of q, in at most a given number of steps, and if it is likely to take that many.
 
     The error of u and v is g(Bu) + g*(v) − ⟨Bu, v⟩ + Σ_k r_k²/2R_k with r = ∇q(u) + Bᵀv and R the ridge, which is a
     bound of what is left to gain where R is a part of H. It is to become ``enough``, or a ``share`` of the decrease.

@@ -22,7 +22,8 @@ from fpdfp.quadratic.statement import Quadratic, Solution, Work
 
 #: Rounds of coordinate descent and Newton steps, how many of both in each, and by how much they must shrink the error.
 ROUNDS, SWEEPS, NEWTON, SHRINK, ENOUGH = 40, 10, 10, 1e-20, 1e-12
-#: So many coordinates make a Newton step as long as a round of coordinate descent, and by how much that must shrink it.
+#: This many coordinates make a Newton step as long as a round of coordinate descent, and by how much that must shrink
+#: it.
 LONG, QUICK = 40, 0.1
 #: Shortenings of a Newton step.
 HALVINGS = 20
@@ -44,7 +45,7 @@ class Blocks(NamedTuple):
         return np.diff(self.starts)
 
     def select(self, chosen: IntArray) -> Blocks:
-        """Return some of the blocks, in order; ``coordinates`` are those of the same space."""
+        """Return some of the blocks, in order; ``coordinates`` belong to the same space."""
         sizes = self.sizes[chosen]
         starts = np.concatenate([[0], np.cumsum(sizes)])
         within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
@@ -82,7 +83,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(penalty: Penalty, count: int) -> Blocks | None:
-    """Return the blocks of a penalty of so many coordinates, None if it is no sum of norms of blocks."""
+    """Return the blocks of a penalty of a given number of coordinates, None if it is not a sum of norms of blocks."""
     if isinstance(penalty, L1 | Zero):
         weight = penalty.weight if isinstance(penalty, L1) else 0.0
         return Blocks(np.arange(count), np.arange(count + 1), np.broadcast_to(np.float64(weight), (count,)).copy())
@@ -188,7 +189,7 @@ class BlockDescent:
         return u, slope, "there"
 
     def _bend(self, free: IntArray, u: Array, norms: Array) -> Array:
-        """Return the Hessian of the model on the free coordinates, with that of the norms of larger blocks."""
+        """Return the Hessian of the model on the free coordinates, and of the norms of larger blocks."""
         from fpdfp._kernels.quadratic import bend
 
         system = self.hessian[np.ix_(free, free)]

@@ -1,4 +1,4 @@
-"""Coordinate descent for a quadratic whose Hessian is that of sparse columns, with a weighted l1 norm.
+"""Coordinate descent for a quadratic with a Hessian from sparse columns, with a weighted l1 norm.
 
     m(u) = ⟨s, u − c⟩ + ½ Σ_j w_j (A(u − c))_j² + ½ Σ_k R_k (u_k − c_k)² + Σ_k λ_k |u_k|
 
@@ -24,7 +24,7 @@ SMALL = 1e-12
 
 
 class ColumnDescent:
-    """Minimises m for some columns of a CSC matrix; ``weights`` are those of the norm."""
+    """Minimises m for some columns of a CSC matrix; ``weights`` belong to the norm."""
 
     def __init__(self, matrix: Any, columns: IntArray, ridge: Array, weights: Array) -> None:
         self.columns, self.ridge, self.weights = matrix[:, columns], ridge, weights

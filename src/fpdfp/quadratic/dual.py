@@ -37,8 +37,8 @@ class DualSteps:
 
     They end when the duality gap, which bounds ‖u − prox(y)‖²/2t, shows that u is within tol (a‖u‖ + b‖y − u‖) of the
     prox, (a, b) = ``reach``; with ``origin`` within tol (a‖u‖ + b‖origin − u‖), after at least one step. Where g is not
-    finite everywhere there is no gap, and the progress of a dual step is taken for it. A client's steps do not depend
-    on those of others.
+    finite everywhere the gap is unknown, and the progress of a dual step is taken for it. A client's steps do not
+    depend on other clients' steps.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class DualSteps:
         self.fused = find_scaled(model) if alone and self.y.dtype == v.dtype == np.float64 else None
 
     def run(self, most: int) -> Solution:
-        """Take at most so many steps for each client."""
+        """Take at most a given number of steps for each client."""
         todo = np.arange(len(self.y))
         y, previous, point = self.y, self.v, self.v
         xp = namespace(y)
@@ -101,7 +101,7 @@ class DualSteps:
         return self.model.penalty.finite and self.model.penalty.has_conjugate
 
     def look(self, y: Array, v: Array, todo: Array) -> Array:
-        """Keep the present points, and say which of them are good enough."""
+        """Keep the present points, and name which of them are good enough."""
         model, t = self.model, self.t
         u = y - t * model.linop.adjoint(v)
         self.u[todo], self.v[todo] = u, v

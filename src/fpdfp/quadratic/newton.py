@@ -40,7 +40,7 @@ SPARSE = 0.1
 GROWTH = 3.0
 #: The most multipliers for a quadratic; it is minimised up to this part of its decrease, and gradients up to rounding.
 MULTIPLIERS, EXACT, LEAST = 40, 1e-3, 1e-14
-#: For a prox σ starts in units that suit a typical row of B, and grows by so much up to so many units; and the most
+#: For a prox σ starts in units that suit a typical row of B, and grows by so much up to this many units; and the most
 #: multipliers.
 PROX_GROWTH, PROX_LARGEST, PROX_MULTIPLIERS = 10.0, 1e7, 14
 MAX_NEWTON = 100
@@ -98,7 +98,7 @@ class Multipliers:
         return cls(model, v, matrix, scipy.sparse.csr_array(rows.T) if few else None)
 
     def step(self, smooth: Smooth, x: Array, tau: float, accuracy: float) -> tuple[Array, float]:
-        """Take damped Newton steps until the gradient is at most so long; return x, and the length of the gradient."""
+        """Take damped Newton steps until the gradient is short enough; return x and the gradient's length."""
         centre = x
         value, w, slope, _ = self._evaluate(smooth, x, centre, tau)
         length, stalled = float(np.linalg.norm(slope)), 0
@@ -112,7 +112,7 @@ class Multipliers:
                 trial = x + damping * direction
                 new_value, new_w, new_slope, rounding = self._evaluate(smooth, trial, centre, tau)
                 new_length = float(np.linalg.norm(new_slope))
-                # At the end ψ no longer tells points apart; then a smaller gradient decides.
+                # At the end ψ no longer distinguishes points; then a smaller gradient decides.
                 if new_value <= value + 1e-4 * damping * descent or (
                     new_value <= value + rounding and new_length < length
                 ):
@@ -166,7 +166,7 @@ class Multipliers:
         """Choose a σ that makes the kinks of ψ as wide as Bx is long, given Bx where f alone is about least.
 
         prox_{τ g*}(τBx) with a large τ shows how large the dual is: for a norm of weight μ it is about μ, and σ is to
-        be about μ/|Bx|. ``balanced`` is the curvature of f in units of that of ‖Bx‖².
+        be about μ/|Bx|. ``balanced`` is the curvature of f in units of the curvature of ‖Bx‖².
         """
         dual = self.penalty.conjugate_prox(balanced * image, balanced)
         sizes = float(np.linalg.norm(dual)), float(np.linalg.norm(image))
@@ -284,7 +284,7 @@ def _solve_positive(raised: Callable[[float], Array], right: Array, size: float)
 
 
 def _conjugate_gradients(product: Callable[[Array], Array], right: Array) -> Array:
-    """Solve roughly; the residual asked for shrinks with the right side, which keeps Newton superlinear."""
+    """Solve roughly; the requested residual shrinks with the right side, which keeps Newton superlinear."""
     solution = np.zeros_like(right)
     residual = right.copy()
     direction = residual

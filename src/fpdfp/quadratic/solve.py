@@ -34,7 +34,7 @@ TINY = 1e-300
 
 
 def needs_inner(model: Model) -> bool:
-    """Whether the prox of g∘B is no closed form for this model."""
+    """Whether the prox of g∘B lacks a closed form for this model."""
     linop, penalty = model.linop, model.penalty
     if linop.is_identity or isinstance(penalty, Zero):
         return False
@@ -80,7 +80,7 @@ def banded(model: Model) -> Banded | None:
 def even_rows(model: Model) -> tuple[Model, Array | float]:
     """Return g and B with the rows of B in units in which they are alike, and these units; else the model, and 1.
 
-    Units are powers of two, so that g(Bx) is the same to the last bit, and v in them is that of B times the units.
+    Units are powers of two, so that g(Bx) is the same to the last bit, and v in them belongs to B times the units.
     Where rows differ by far, no σ suits them all: neither dual steps nor Newton steps find the prox.
     """
     matrix = dense(model)
@@ -121,7 +121,7 @@ def minimise(
 
     For a :class:`Distance` the closed form is used where ``inner`` is None. Otherwise u is within
     tol (a‖u‖ + b‖y − u‖) of the prox, (a, b) = ``reach``. With ``origin`` it is within tol (a‖u‖ + b‖origin − u‖),
-    after at least one step. The algorithm is that of :class:`DualSteps`, over a leading client axis. For a single y,
+    after at least one step. The algorithm is the one in :class:`DualSteps`, over a leading client axis. For a single y,
     with B as a ``matrix`` (see :func:`dense`), Newton steps follow where a few dual steps do not suffice: where B is
     ill-conditioned, dual steps would take thousands. They also follow where their systems have a narrow band
     (:class:`Banded`), after all dual steps that are allowed.
@@ -198,7 +198,7 @@ class Successive:
     ridge
         A part of the diagonal of every H, with which what is left to gain is bounded.
     exact
-        The gradient is at most so many times that at the centre.
+        The gradient is at most a given number of times that at the centre.
     share
         Accelerated steps minimise q up to this part of its decrease.
     """

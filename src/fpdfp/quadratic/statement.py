@@ -89,15 +89,15 @@ class Products(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class InnerSolve:
-    """How exactly problems inside a round are solved.
+    """The accuracy of problems inside a round.
 
     Parameters
     ----------
     tol
         The relative accuracy of a prox u of y. Errors of proximal steps add up from step to step, so FedMiD's are at
-        most tol ‖y − u‖ from the true prox; those of dual averaging do not, and there it is tol (‖u‖ + s‖y − u‖),
-        with s the share of one local step in ‖y − u‖. For g finite everywhere this is certain up to rounding (in
-        float32 a tol below about √(1e-7 ‖y‖/‖y − u‖) asks for more than there is); for constraints it is an estimate.
+        most tol ‖y − u‖ from the true prox; the problems of dual averaging do not, and there it is tol (‖u‖ + s‖y −
+        u‖), with s the share of one local step in ‖y − u‖. For g finite everywhere this is certain up to rounding (in
+        float32 a tol below about √(1e-7 ‖y‖/‖y − u‖) requests more than there is); for constraints it is an estimate.
     max_steps
         When to give up; the history counts what was not solved.
 
@@ -125,7 +125,7 @@ def check_inner(inner: InnerSolve | None) -> None:
 
 
 class Work(NamedTuple):
-    """What inner solves cost: their steps, and how many ended before they reached their tolerance."""
+    """The cost of inner solves: their steps, and the number that ended before reaching their tolerance."""
 
     steps: int = 0
     unsolved: int = 0
@@ -138,7 +138,7 @@ class Work(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """Where q + g∘B is about least, its dual v with ∇q(u) + Bᵀv ≈ 0, and the work."""
+    """The approximate minimum of q + g∘B, its dual v with ∇q(u) + Bᵀv ≈ 0, and the work."""
 
     u: Array
     v: Array

@@ -22,11 +22,11 @@ from fpdfp.runs import SavedRun, load
 from fpdfp.runs.folder import relative_error
 from fpdfp.traffic import KINDS, Traffic
 
-#: So many evaluations are drawn; of more, every second or third and so on.
+#: This many evaluations are drawn; of more, every second or third and so on.
 MOST_ROWS = 2000
-#: So many clients are drawn; of more, some of all sizes.
+#: This many clients are drawn; of more, some of all sizes.
 MOST_CLIENTS = 400
-#: So many features are listed, those with the largest coefficients, and so many edges drawn, the heaviest.
+#: This many features are listed, those with the largest coefficients, and this many edges drawn, the heaviest.
 MOST_FEATURES = 400
 MOST_EDGES = 2000
 #: Coefficients this small relative to the largest count as zero, which iterates approach but do not reach.
@@ -147,7 +147,7 @@ def _numbers(values: Array, kept: Array) -> list[float | int | None]:
 
 
 def _traffic(found: Any) -> list[dict[str, Any]]:
-    """What was sent, a line for each kind of message of which there was any."""
+    """The messages of a run, a line for each kind that was sent."""
     lines = []
     for kind, meaning in KINDS.items():
         up, down = ([*map(number, as_list(mapping(found).get(kind))), None, None])[:2]
@@ -161,7 +161,7 @@ def _certificate(found: Any) -> dict[str, float | None] | None:
 
 
 def _clients(info: dict[str, Any]) -> dict[str, Any] | None:
-    """Who holds what: names, samples and labels of the clients, in columns."""
+    """The clients' data: names, samples and labels, in columns."""
     clients = [client for client in as_list(info.get("clients")) if isinstance(client, dict)]
     if not clients:
         return None

@@ -41,7 +41,7 @@ class Board:
         self._volumes: tuple[str, bytes] | None = None
 
     def page(self) -> bytes:
-        """The page, without data, which it asks for."""
+        """The page, without data, which it requests."""
         empty = {"title": self._reader.title, "runs": [], "federations": []}
         return page(empty, None, live=True).encode()
 
@@ -163,9 +163,9 @@ class Server(ThreadingHTTPServer):
         """Ignore browsers that disconnect during a reply."""
 
     def inside(self, path: str) -> str:
-        """Return a path without the token that it must begin with; empty, which is no path, if it does not."""
+        """Return a path without the token that it must begin with; empty if it does not."""
         token, slash, rest = path.removeprefix("/").partition("/")
-        # In constant time, so that the answer's delay does not tell how much of a guess was right.
+        # In constant time, so that the answer's delay does not show how much of a guess was right.
         same = hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
         return slash + rest if same else ""
 
@@ -173,7 +173,7 @@ class Server(ThreadingHTTPServer):
         """Whether a request was meant for this server, and not for a name that someone has pointed at it.
 
         A page of another site can have its own name resolve to this address (DNS rebinding), but it cannot make a
-        browser send another name. An address is no name. The port may be another where it is forwarded.
+        browser send another name. Addresses are not names. The port may be another where it is forwarded.
         """
         if not host:
             return False
@@ -193,7 +193,7 @@ class Live:
     Attributes
     ----------
     url
-        The address to open in a browser, with a token: whoever has it can read the page, and nobody else.
+        The address to open in a browser, with a token: anyone who has it can read the page, and no one else.
     """
 
     def __init__(self, server: Server, host: str) -> None:
@@ -227,7 +227,7 @@ def serve(
 ) -> Live:
     """Serve a page that shows runs and follows those in progress, until it is closed.
 
-    The page asks for news every second. The server is read-only: no request changes anything.
+    The page requests news every second. The server is read-only: no request changes anything.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def serve(
         Folders of runs, or folders that contain some; they need not exist yet.
     host
         The address to listen on; by default only this machine can reach it. Who reads the page must know its ``url``,
-        which has a token in it. There is no encryption: do not serve it beyond networks that you trust.
+        which has a token in it. The connection is not encrypted: do not serve it beyond networks that you trust.
     port
         The port; 0 means any free port.
     title

@@ -16,7 +16,7 @@ from fpdfp.errors import RunFolderError
 from fpdfp.report.sections import number
 from fpdfp.runs import SavedRun
 
-#: The page holds so many bytes of volumes, before base64.
+#: The page holds this many bytes of volumes, before base64.
 LIMIT = 20_000_000
 #: The Gaussian window of the paper: 11 × 11 pixels with a standard deviation of 1.5.
 SIGMA, RADIUS = 1.5, 5
@@ -75,7 +75,7 @@ def pack(found: Mapping[str, Volumes], limit: int = LIMIT) -> dict[str, Any]:
 
 
 def choose_size(voxels: int, limit: int) -> tuple[int, int]:
-    """Return bits of a voxel and how many voxels a side become one, so that all fit into so many bytes.
+    """Return bits of a voxel and how many voxels a side become one, so that all fit into a given number of bytes.
 
     >>> choose_size(1_000_000, 20_000_000), choose_size(15_000_000, 20_000_000), choose_size(30_000_000, 20_000_000)
     ((16, 1), (8, 1), (16, 2))
@@ -91,7 +91,7 @@ def choose_size(voxels: int, limit: int) -> tuple[int, int]:
 
 
 def coarser(volume: Array, factor: int) -> Array:
-    """Return the means of cubes of so many voxels a side; at the far ends the cubes may be cut.
+    """Return the means of cubes of a given number of voxels a side; at the far ends the cubes may be cut.
 
     >>> coarser(np.arange(4.0).reshape(4, 1, 1), 2).ravel()
     array([0.5, 2.5])

@@ -1,6 +1,6 @@
-"""Sections of the page that files in the folder of a run fill; whatever else is in these files is left out.
+"""Sections of the page that files in the folder of a run fill; whatever else is in these files is excluded.
 
-Anybody may have written these files: each value is what it should be, or nothing.
+Anyone may have written these files: each value is what it should be, or nothing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-#: So many rows of a table, points, weights or sites, curves, and sites of a coefficient are shown at most.
+#: This many rows of a table, points, weights or sites, curves, and sites of a coefficient are shown at most.
 MOST, MOST_CURVES, MOST_SITES = 400, 100, 200
 #: A file that is longer is none of ours.
 LONGEST = 1 << 24
 
 
 def number(value: Any) -> float | int | None:
-    """Return a finite number as it is, and None for anything else.
+    """Return a finite number unchanged, and None for anything else.
 
     >>> number(2.5), number("2.5"), number(float("nan")), number(True)
     (2.5, None, None, None)
@@ -29,12 +29,12 @@ def number(value: Any) -> float | int | None:
 
 
 def text(value: Any) -> str:
-    """Return a text as it is, and an empty one for anything else; surrogates have no place in UTF-8."""
+    """Return a text unchanged, and an empty one for anything else; surrogates have no place in UTF-8."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a list as it is, and an empty one for anything else."""
+    """Return a list unchanged, and an empty one for anything else."""
     return value if isinstance(value, list) else []
 
 
@@ -44,7 +44,7 @@ def texts(value: Any) -> list[str]:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """Return a dictionary as it is, and an empty one for anything else."""
+    """Return a dictionary unchanged, and an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
@@ -58,7 +58,7 @@ def numbers(value: Any, most: int) -> list[float | int | None]:
 
 
 def read_section(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return what the page shows of a section; None where there is none. Raise ValueError for a damaged file."""
+    """Return the data of a section for the page; None if absent. Raise ValueError for a damaged file."""
     path = folder / f"{name}.json"
     try:
         if path.stat().st_size > LONGEST:
@@ -69,7 +69,7 @@ def read_section(folder: Path, name: str) -> dict[str, Any] | None:
     except (OSError, RecursionError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {type(error).__name__}") from None
     if not isinstance(tree, dict):
-        raise ValueError(f"{path} is no section of a report")
+        raise ValueError(f"{path} is not a section of a report")
     return CLEAN[name](tree)
 
 

@@ -69,7 +69,7 @@ def write(runs: Runs, path: str | Path, *, title: str | None = None) -> Path:
     folders = find(paths)
     if not folders:
         where = ", ".join(map(str, paths)) or "an empty list"
-        raise ValueError(f"runs must be folders of runs or folders that contain some; there are none in {where}")
+        raise ValueError(f"runs must be folders of runs or folders that contain some; found none in {where}")
     reader = Reader(paths, title or title_of(paths, folders))
     found = reader.folders()
     text = page(reader.runs(found), reader.volumes(found), live=False)

@@ -1,6 +1,6 @@
 """The folder of a run: the files in it, how they are written and how they are read.
 
-Files are complete at any moment: they are written beside the old ones and renamed over them.
+Files are complete at any moment: they are written next to the old ones and renamed over them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def write_history(folder: Path, history: History, form: str, *, flush: bool = Fa
 
 
 def arrow() -> tuple[Any, Any]:
-    """Return pyarrow and its Parquet module; raise an error that says how to install them."""
+    """Return pyarrow and its Parquet module; raise an error that describes how to install them."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -139,7 +139,7 @@ class SavedRun:
 
     @property
     def x(self) -> Array | None:
-        """The final x, or that of the latest checkpoint, or else the best; None before there is any."""
+        """The final x, or the latest checkpoint's, or else the best; None at first."""
         if "x" in self._final:
             return self._final["x"]
         return None if self.best is None else self.best.x
@@ -201,7 +201,7 @@ def load(path: str | Path) -> SavedRun:
     Raises
     ------
     fpdfp.errors.RunFolderError
-        There is no run, or its ``run.json`` is damaged.
+        The run is missing, or its ``run.json`` is damaged.
     """
     folder = Path(path)
     if folder.is_file():

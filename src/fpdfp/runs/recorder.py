@@ -33,7 +33,7 @@ from fpdfp.runs import toml
 from fpdfp.runs.folder import FORMAT, Best, arrow, load, write_arrays, write_file, write_history, write_json
 from fpdfp.traffic import Traffic
 
-#: So many clients are described one by one.
+#: This many clients are described one by one.
 MOST_CLIENTS = 1000
 #: Writing the best x may take this share of the time; for small x that is no limit.
 SHARE = 0.05
@@ -51,7 +51,7 @@ class Recorder(Observer):
     problem
         The problem.
     name
-        The name of the run in tables and reports; by default that of the folder.
+        The name of the run in tables and reports; by default the folder's name.
     config
         The settings that led to this run, for ``config.toml``; by default a description of method and problem.
     reference
@@ -201,7 +201,7 @@ class Recorder(Observer):
             return
         interrupted = isinstance(error, KeyboardInterrupt)
         status = "interrupted" if interrupted else "failed"
-        # The disk may be what failed; the error itself is raised in any case.
+        # The disk may be what failed; the error itself is raised regardless.
         with contextlib.suppress(OSError):
             self._end(run, status, "stopped by the user" if interrupted else f"{type(error).__name__}: {error}")
 
@@ -249,7 +249,7 @@ class Recorder(Observer):
             file.unlink(missing_ok=True)
 
     def _read_info(self) -> dict[str, Any]:
-        """Return what the folder says of a run that goes on; nothing where it cannot be read."""
+        """Return what the folder says about a run that continues; nothing where it cannot be read."""
         with contextlib.suppress(OSError, ValueError):
             found = json.loads((self.folder / "run.json").read_text())
             return found if isinstance(found, dict) else {}
@@ -289,7 +289,7 @@ def write_result(
 ) -> Path:
     """Write the folder of a run that has ended, for reports; :class:`Recorder` writes one during a run.
 
-    There is no checkpoint in it to resume from.
+    The folder has no checkpoint to resume from.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def write_result(
     name, config, model
         As of :class:`Recorder`.
     x
-        The coefficients that the model names; by default those of the result.
+        The coefficients that the model names; by default the result's.
     clients
         The samples of each client by name.
     seed
@@ -377,7 +377,7 @@ def linear_model(
     graph
         The graph of features, or None. It may have fewer features than there are columns.
     classes
-        The names of the classes in their order; for logistic losses that of −1, then that of 1.
+        The names of the classes in their order; for logistic losses first −1, then 1.
     standardized
         Whether coefficients are per standard deviation of their features, or per unit; None if unknown.
 
@@ -433,7 +433,7 @@ def make_info(name: str, **known: Any) -> dict[str, Any]:
 
 
 def describe_problem(problem: Problem, model: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what tells the problem from others, and name, samples, weight and labels of the first clients."""
+    """Return a key of the problem, and name, samples, weight and labels of the first clients."""
     losses, classes = problem.losses, None if model is None else model["classes"]
     count = min(problem.n_clients, MOST_CLIENTS)
     names = np.asarray(getattr(losses, "client_names", np.arange(count)))

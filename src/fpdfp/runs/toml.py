@@ -14,7 +14,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 def dumps(settings: Mapping[str, Any]) -> str:
     """Return nested settings as TOML: plain values first, then a section for each mapping.
 
-    TOML has no null: what is None is left out.
+    TOML has no null: what is None is excluded.
 
     >>> print(dumps({"name": "first", "run": {"rounds": 10, "seeds": [0, 1]}}), end="")
     name = "first"

@@ -1,4 +1,4 @@
-"""How good predictions are, from sums over rows that add up over clients and sites."""
+"""Scores of predictions, from sums over rows that add up over clients and sites."""
 
 from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Estimate, Score

@@ -32,7 +32,7 @@ class AUC(Score):
 
     Sums are the weight of events and of other rows in each cell, and the sums of squares of both weights. The standard
     error is DeLong's for the binned predictor (with weights see :func:`fpdfp.inference.roc_curve`); of several classes
-    the mean of those of each, which is not too small.
+    the mean over them, which is not too small.
 
     Parameters
     ----------

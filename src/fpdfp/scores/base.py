@@ -1,4 +1,4 @@
-"""What a score is: a number that says how good predictions are, from sums over rows."""
+"""Scores: numbers that describe how good predictions are, from sums over rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHERS: dict[str, Outcome] = {"multinomial": "classes", "ordinal": "classes", "c
 
 
 class Estimate(NamedTuple):
-    """What is known of a score.
+    """The value of a score.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Score(abc.ABC):
     name
         Its name for :func:`fpdfp.scores.by_name`.
     greater_is_better
-        Whether larger values are those of better predictions.
+        Whether larger values mean better predictions.
     outcomes
         The kinds of outcomes that it is for.
     """

@@ -1,6 +1,6 @@
-"""Histograms that a site tells of a model's predictions and residuals: counts in cells of public grids.
+"""Histograms that a site sends of a model's predictions and residuals: counts in cells of public grids.
 
-Cells are told by their numbers, and only those that hold rows. What a site's policy says of small counts is done in
+Cells are sent by their numbers, and only those that hold rows. What a site's policy says about small counts is done in
 :meth:`coarsen`: then no count is below the least one.
 """
 
@@ -141,7 +141,7 @@ class PredictorCounts:
 
 
 def _widen(cells: Array, factor: int) -> Array:
-    """Return the numbers of cells that are so many of the grid; those beyond its ends stay by themselves."""
+    """Return the numbers of cells that are a given number of of the grid; those beyond its ends stay by themselves."""
     return np.asarray(-(-cells.astype(np.int64) // factor))
 
 

@@ -1,4 +1,4 @@
-"""How good a model is over all sites and at each: what the answers of sites say together."""
+"""Evaluation of a model over all sites and at each, from the answers of sites."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ AREA, INTERCEPT, SLOPE, EXPLAINED = "auc", "calibration intercept", "calibration
 
 
 class Measure(NamedTuple):
-    """A number that says how good predictions are.
+    """A number that describes how good predictions are.
 
     Attributes
     ----------
     value
-        The number; NaN where it has no meaning, or a site does not tell it.
+        The number; NaN where it has no meaning, or a site does not send it.
     lower, upper
-        Confidence limits; NaN where there are none.
+        Confidence limits; NaN if not available.
     bound
         The value differs from that of the rows themselves by at most this, by what binning hides; limits include it.
     standard_error
-        NaN where there is none.
+        NaN if not available.
     """
 
     value: float
@@ -53,7 +53,7 @@ MISSING = Measure(math.nan)
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation(Section):
-    """How good a model is; ``print`` shows it, and so does a notebook.
+    """The evaluation of a model; ``print`` shows it, and so does a notebook.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Evaluation(Section):
     residuals
         The histogram of deviance residuals, whose ``summary()`` has their quantiles.
     notes
-        What sites did not tell.
+        The scores that sites did not send.
     exchanges, bits_up, bits_down
         How often sites were asked, and all bits that sites and server sent.
     """
@@ -189,7 +189,7 @@ def summarise(
     Parameters
     ----------
     names, answers
-        The sites, and what each told.
+        The sites, with the answer of each.
     family
         As of :func:`fpdfp.scores.by_name`.
     level
@@ -197,7 +197,7 @@ def summarise(
     calibration, site_calibration
         Over all sites, and of those that have one.
     null_deviances
-        The deviance of each site at the mean outcome of all; none where it was not asked for.
+        The deviance of each site at the mean outcome of all; none where it was not requested.
     others
         Further attributes of :class:`Evaluation`.
     """
@@ -297,7 +297,7 @@ def _effective(answers: Sequence[SiteScores], place: int) -> tuple[float, float]
 
 
 def _areas(answers: Sequence[SiteScores]) -> Estimate | None:
-    """Return the area under the curve, of several classes the mean of each against all others; None if none is told.
+    """Return the area under the curve, of several classes the mean over them; None if no site sends it.
 
     Pairs of rows of one site are counted there, and only those of two sites from counts in cells.
     """
@@ -319,7 +319,7 @@ def _areas(answers: Sequence[SiteScores]) -> Estimate | None:
 
 
 def _curve(answers: Sequence[SiteScores]) -> RocCurve | None:
-    """Return the ROC curve of sites, None if they have rows of one class alone, or do not tell it."""
+    """Return the ROC curve of sites, None if they have rows of one class alone, or do not send it."""
     pooled, area = _pool(answers), _areas(answers)
     if area is None or math.isnan(area.value):
         return None
@@ -347,5 +347,5 @@ def _middle(limits: tuple[float, float]) -> str:
 
 
 def _thin(values: Array, most: int = 200) -> Array:
-    """Return at most so many of the points of a curve, the ends included."""
+    """Return at most a given number of of the points of a curve, the ends included."""
     return values[np.unique(np.linspace(0, len(values) - 1, min(most, len(values))).astype(np.int64))]

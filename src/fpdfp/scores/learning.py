@@ -15,7 +15,7 @@ from fpdfp._sections import Section, shorten
 from fpdfp._typing import IntArray
 from fpdfp.scores.evaluation import MISSING, Evaluation, Measure, align, show
 
-#: So many sites are in a report: those with most rows.
+#: This many sites are in a report: those with most rows.
 MOST_SITES = 50
 Axis = Literal["rounds", "bits", "bits_up"]
 AXES: dict[Axis, str] = {
@@ -25,7 +25,7 @@ AXES: dict[Axis, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class LearningCurve(Section):
-    """How good the iterates of a fit are; ``print`` shows it.
+    """The evaluation of the iterates of a fit; ``print`` shows it.
 
     Attributes
     ----------
@@ -41,9 +41,9 @@ class LearningCurve(Section):
     level
         Of the confidence limits.
     notes
-        What sites did not tell.
+        The scores that sites did not send.
     exchanges, asked_up, asked_down
-        How often sites were asked for this, and all bits of that.
+        The number of requests for this, and all their bits.
     """
 
     section = "learning_curve"
@@ -62,7 +62,7 @@ class LearningCurve(Section):
 
     @classmethod
     def of(cls, evaluations: Sequence[Evaluation], **others: Any) -> LearningCurve:
-        """Return the curve of evaluations, one for each iterate; measures that none of them knows are left out."""
+        """Return the curve of evaluations, one for each iterate; measures that none of them knows are excluded."""
         first = evaluations[0]
 
         def gather(found: Sequence[Mapping[str, Measure]]) -> dict[str, list[Measure]]:

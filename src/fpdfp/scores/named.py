@@ -54,7 +54,7 @@ class MeanScore(Score):
 
 
 class Deviance(MeanScore):
-    """The mean unit deviance: of classes −2 log of the chance of a row's class, of numbers that of the family."""
+    """The mean unit deviance: of classes −2 log of the chance of a row's class, of numbers the family's."""
 
     name, greater_is_better, outcomes = "deviance", False, ("binary", "numbers", "classes")
 
@@ -69,7 +69,7 @@ class Deviance(MeanScore):
 class Brier(MeanScore):
     """The mean squared distance of chances from what happened, of several classes summed over these.
 
-    A share of successes counts as so many rows with an event, and so many without.
+    A share of successes counts as a given number of rows with an event, and a given number of without.
     """
 
     name, greater_is_better, outcomes = "brier", False, ("binary", "classes")
@@ -115,7 +115,7 @@ class AbsoluteError(MeanScore):
 
 
 def _codes(y: Array, classes: int) -> Array:
-    """Return the numbers of classes; refuse what is none."""
+    """Return the numbers of classes; refuse other values."""
     codes = y.astype(np.int64)
     if (codes != y).any() or (len(codes) and not 0 <= codes.min() <= codes.max() < classes):
         raise ArgumentError("y", f"must be numbers of classes from 0 to {classes - 1}")
@@ -123,7 +123,7 @@ def _codes(y: Array, classes: int) -> Array:
 
 
 class TimeScore(Score):
-    """A score of risks; rows of different strata are not compared, and neither are those of different sites."""
+    """A score of risks; rows of different strata or sites are not compared."""
 
     outcomes = ("times",)
 
@@ -153,7 +153,7 @@ class ConcordanceScore(TimeScore):
         return Estimate(found.index, 0.0, found.error) if found.pairs else NOTHING
 
     def pairs_of(self, sums: Array) -> Concordance:
-        """Return what the sums say of pairs."""
+        """Return the counts of pairs from the sums."""
         concordant, discordant, tied = map(float, sums[:3])
         return Concordance(concordant, discordant, tied, np.asarray(sums[3:6]), int(sums[6]))
 

@@ -31,7 +31,7 @@ def plot_roc(evaluation: Evaluation, path: str | os.PathLike[str] | None = None)
         The picture.
     """
     if evaluation.roc is None:
-        raise ArgumentError("evaluation", "must have a ROC curve, as those of models of two classes do")
+        raise ArgumentError("evaluation", "must have a ROC curve, from a model of two classes")
     axes = _square("1 − specificity", "sensitivity")
     for name, curve in evaluation.site_roc.items() if len(evaluation.by_site) > 1 else ():
         axes.plot(curve.false_positive_rates, curve.true_positive_rates, linewidth=0.9, alpha=0.6, label=name)
@@ -47,11 +47,11 @@ def plot_roc(evaluation: Evaluation, path: str | os.PathLike[str] | None = None)
 def plot_calibration(evaluation: Evaluation, path: str | os.PathLike[str] | None = None) -> Any:
     """Draw observed against predicted chances of groups of rows, with 95 % limits.
 
-    The arguments are those of :func:`plot_roc`.
+    The arguments are as for :func:`plot_roc`.
     """
     table = evaluation.calibration_table
     if table is None:
-        raise ArgumentError("evaluation", "must have a table of calibration, as those of models of two classes do")
+        raise ArgumentError("evaluation", "must have a table of calibration, from a model of two classes")
     axes = _square("predicted chance", "observed share")
     width = [table.observed - table.lower, table.upper - table.observed]
     axes.errorbar(table.predicted, table.observed, width, fmt="o", color=BLUE, markersize=4.0, linewidth=1.0)
@@ -62,14 +62,14 @@ def plot_calibration(evaluation: Evaluation, path: str | os.PathLike[str] | None
 
 
 def plot_sites(evaluation: Evaluation, measure: str, path: str | os.PathLike[str] | None = None) -> Any:
-    """Draw a forest plot: a measure of each site with its limits, and that of all.
+    """Draw a forest plot: a measure with its limits, of each site and of all.
 
     Parameters
     ----------
     evaluation
         Of a model.
     measure
-        One of those of ``evaluation.overall``, ``"auc"`` for instance.
+        One of ``evaluation.overall``, ``"auc"`` for instance.
     path
         A file for the picture, whose ending sets the format; None saves nothing.
     """

@@ -1,4 +1,4 @@
-"""What a site tells of a model on its rows: sums, counts in cells, and its own calibration."""
+"""The answer of a site about a model on its rows: sums, counts in cells, and its own calibration."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Predicted(NamedTuple):
     family
         As of :func:`fpdfp.scores.by_name`.
     eta, y, weights, strata
-        As of :meth:`fpdfp.scores.Score.sums`; strata are those of times.
+        As of :meth:`fpdfp.scores.Score.sums`; strata belong to times.
     """
 
     family: Any
@@ -52,7 +52,7 @@ class Predicted(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SiteScores:
-    """What a site tells.
+    """The answer of a site.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class SiteScores:
         alone.
     areas
         For each of ``predictors`` the area under the ROC curve of these rows, by how much it was rounded at most, and
-        its standard error; no row where there is none.
+        its standard error; no row without one.
     predictors
         Counts by linear predictor: one of two classes, one for each of several, none for other outcomes.
     residuals
@@ -76,9 +76,9 @@ class SiteScores:
     hits
         The rows of classes for which theirs is the most probable; None for other outcomes.
     withheld
-        What the site does not tell: sums of such scores are zeros.
+        The scores that the site does not send: sums of such scores are zeros.
     more
-        The same of further points, where these were asked for; without residuals and calibrations.
+        The same of further points, where these were requested; without residuals and calibrations.
     """
 
     rows: int
@@ -106,7 +106,7 @@ class SiteScores:
             raise ArgumentError("own_sums", "must be of the coefficients")
 
     def sums_of(self, outcome: str) -> dict[str, Array]:
-        """Return the sums of each score by its name; refuse those of other outcomes."""
+        """Return the sums of each score by its name; refuse scores of other outcomes."""
         names = EXACT[outcome]
         wanted = 9 if outcome == "times" else len(COMMON) + len(OWN) * len(names)
         if len(self.sums) != wanted:
@@ -122,7 +122,7 @@ class SiteScores:
         return found
 
     def withhold(self, name: str) -> Array:
-        """Return the sums with zeros for one of the means over rows; the names are those of classes."""
+        """Return the sums with zeros for one of the means over rows; the names belong to classes."""
         sums = self.sums.copy()
         place = len(COMMON) + len(OWN) * EXACT["binary"].index(name)
         sums[place : place + len(OWN)] = 0.0
@@ -130,14 +130,14 @@ class SiteScores:
 
 
 def score_rows(rows: Predicted, *, scores_only: bool = False) -> SiteScores:
-    """Return what a site tells of its rows; perhaps without residuals and its own calibration."""
+    """Return the answer of a site about its rows; perhaps without residuals and its own calibration."""
     outcome = outcome_of(rows.family)
     parts = [_sums(by_name(name, rows.family), rows) for name in EXACT[outcome]]
     sums = np.concatenate(parts if outcome == "times" else [parts[0][COMMON], *(one[OWN] for one in parts)])
     count = len(rows.eta)
     w = np.ones(count) if rows.weights is None else rows.weights
     if not np.isfinite(sums).all():
-        raise ArgumentError("data", "must be such that the model predicts means of its family, but some are none")
+        raise ArgumentError("data", "must be such that the model predicts means of its family, but some are not")
     totals, predictors, residuals = np.array([w.sum()]), [], []
     pairs: list[tuple[Array, Array, Array | None]] = []
     if outcome == "classes":
@@ -221,7 +221,7 @@ def _sums(score: Score, rows: Predicted) -> Array:
 
 
 def _calibrate_alone(rows: Predicted) -> tuple[Array, list[Information]]:
-    """Return intercept and slope in a fit to these rows, and the sums there; nothing where there is no such fit."""
+    """Return intercept and slope in a fit to these rows, and the sums there; nothing without such a fit."""
     if not has_calibration(rows.family):
         return np.zeros(0), []
     last: list[Information] = []

@@ -1,4 +1,4 @@
-"""Many related problems at once: the same losses, with other penalties, and with some of the rows left out.
+"""Many related problems at once: the same losses, with other penalties, and with some of the rows excluded.
 
 An exchange with the clients costs latency whatever it holds, so that all problems travel together. Each is solved by
 proximal Newton steps with a line search, as :class:`fpdfp.ProximalNewton` does::
@@ -9,10 +9,10 @@ proximal Newton steps with a line search, as :class:`fpdfp.ProximalNewton` does:
 
 What makes many of them cheap is what they share:
 
-- Hessians: one at a point serves all problems whose solutions are near it, with any rows left out, corrected by the
+- Hessians: one at a point serves all problems whose solutions are near it, with any rows excluded, corrected by the
   gradients around (BFGS). Gradients are those of each problem, so that a Hessian that is a little off costs an
-  exchange, and no accuracy. More are asked for where steps have proved poor.
-- Starts: of the problems with all rows one in eight is solved first, then the same ones with rows left out, and then
+  exchange, and no accuracy. More are requested where steps have proved poor.
+- Starts: of the problems with all rows one in eight is solved first, then the same ones with rows excluded, and then
   those in between, each from the model around the best point that is known for its rows.
 - Digits: points and gradients are rounded so that a hundredth of the tolerance is lost.
 
@@ -52,7 +52,7 @@ FACTOR, CLEAR = 100.0, 30.0
 
 
 class Knowledge:
-    """Hessians of all rows, and points with the rows of each fold left out."""
+    """Hessians of all rows, and points with the rows of each fold excluded."""
 
     def __init__(self) -> None:
         self.hessians: list[tuple[Array, Array]] = []
@@ -71,7 +71,7 @@ class Knowledge:
     def best_for(self, task: Task) -> tuple[Anchor, int]:
         """Return the point of least objective for a task, and for which fold it was asked.
 
-        Those with the same rows left out count, and all rows where only the start is known of these.
+        Those with the same rows excluded count, and all rows where only the start is known of these.
         """
         fold = task.fold if len(self.anchors[task.fold]) > 1 else -1
         known = self.anchors[fold]
@@ -81,7 +81,7 @@ class Knowledge:
     def model(self, at: Anchor, fold: int, further: Sequence[Anchor] = ()) -> Array:
         """Return the Hessian near a point, changed so that it explains the gradients nearby (BFGS).
 
-        Two gradients with the same rows left out tell the curvature between them, which is the direction in which
+        Two gradients with the same rows excluded show the curvature between them, which is the direction in which
         solutions move. Entries of gradients that were sent with few bits are not believed: they change as the Hessian
         says.
         """
@@ -98,7 +98,7 @@ class Knowledge:
         return hessian
 
     def _around(self, at: Anchor, fold: int, diagonal: Array) -> list[Anchor]:
-        """Return the points nearest to one that were evaluated with the same rows left out, the nearest last."""
+        """Return the points nearest to one that were evaluated with the same rows excluded, the nearest last."""
         known = [one for one in self.anchors[fold] if one is not at and one.value < math.inf]
         if not known:
             return []
@@ -111,7 +111,7 @@ ENOUGH, ROUNDING = 1e-4, 1e-13
 #: How near to the minimum of its model the server goes, relative to the length of the step, for bounds nearer; and in
 #: how many steps.
 TOLERANCE, TIGHTER, DUAL_STEPS = 1e-4, 1e-6, 10_000
-#: A model is poor if more than this part of what it promised is promised again. Hessians are asked for where the
+#: A model is poor if more than this part of what it promised is promised again. Hessians are requested where the
 #: promise is this many times the tolerance.
 MISSED, WORTH = 0.1, 10.0
 #: Rounding points and gradients may add this part of the tolerance to gaps; and how many bits more there are after
@@ -121,7 +121,7 @@ ROUGHLY, MORE, LEVELS = 0.03, 6, 4
 FLAT = 1e-3
 #: Entries of gradients are sent with fewer bits where they are this many times their error away from mattering.
 CLEARLY = 10.0
-#: A step is shortened by this factor, and below the second number more digits are asked for; later, and far from
+#: A step is shortened by this factor, and below the second number more digits are requested; later, and far from
 #: the solution, below the third.
 SHORTER, SHORTEST, FURTHEST = 0.5, 0.2, 1e-3
 #: The bits of numbers where a batch begins at several points, which were rounded before.
@@ -140,9 +140,9 @@ class Batch:
     folds
         How the rows of each client are divided, None where all are used or ``samples`` is given.
     samples
-        How often each client counts, a row for each fold, where clients are left out or drawn instead of rows.
+        How often each client counts, a row for each fold, where clients are excluded or drawn instead of rows.
     problems
-        How many problems there will be, which sites are told before anything is asked.
+        How many problems there will be, which sites learn before anything is asked.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Batch:
         self.d = math.prod(problem.model.shape)
         self.problem, self.folds, self.samples = problem, folds, samples
         self._problems = problems
-        #: That of the losses, which clients tell with the first answer.
+        #: The constant of the losses, which clients send with the first answer.
         self.ridge: Array = np.zeros(self.d)
         self.known = Knowledge()
         self.shares: Array = np.zeros(0)
@@ -168,13 +168,13 @@ class Batch:
 
     @property
     def n_folds(self) -> int:
-        """How many folds there are."""
+        """The number of folds."""
         if self.samples is not None:
             return len(self.samples)
         return 0 if self.folds is None else self.folds.all
 
     def solve(self, tasks: Sequence[Task], tol: float, rounds: int, report: Callable[[], bool] | None = None) -> bool:
-        """Solve tasks to a relative tolerance, in at most so many exchanges in all; tell whether none is left.
+        """Solve tasks to a relative tolerance within some exchanges; return whether none is left.
 
         ``report`` is called after each exchange, and ends the run if it returns True.
         """
@@ -185,7 +185,7 @@ class Batch:
         return all(self.solve_stage(stage, rounds, report) for stage in arrange(tasks))
 
     def solve_stage(self, stage: Sequence[Task], rounds: int, report: Callable[[], bool] | None) -> bool:
-        """Solve tasks that are solved at the same time; tell whether to go on."""
+        """Solve tasks that are solved at the same time; determine whether to continue."""
         with one_thread():
             for task in stage:
                 self._open(task)
@@ -198,7 +198,7 @@ class Batch:
         return True
 
     def score(self, points: Array, held: IntArray, score: Score, *, classes: bool = False) -> list[Estimate]:
-        """Return a score of the rows that are left out at each point, in one exchange.
+        """Return a score of the rows that are excluded at each point, in one exchange.
 
         Areas under curves take two, the first to place cells, except those of several classes.
         """
@@ -212,7 +212,7 @@ class Batch:
         return [tied if same else score.finish(one) for one, same in zip(sums, constant, strict=True)]
 
     def ask_scores(self, points: Array, held: IntArray, name: str, *cells: Array) -> Array:
-        """Return the sums of a score over the rows that are left out at each point."""
+        """Return the sums of a score over the rows that are excluded at each point."""
         if self.wide is not None:
             return self.wide.ask_scores(points, held, name, *cells)
         own, factors = self.who(held)
@@ -231,7 +231,7 @@ class Batch:
         self.bits_down += down
 
     def who(self, held: IntArray) -> tuple[IntArray, Array | None]:
-        """Return the fold of rows that each point leaves out, and how often each client counts there."""
+        """Return the fold of rows that each point excludes, and how often each client counts there."""
         if self.samples is None:
             return held, None
         return np.full_like(held, -1), np.where(held >= 0, self.samples[held].T, 1).astype(np.float64)
@@ -239,7 +239,7 @@ class Batch:
     def begin(self, models: Sequence[Model]) -> None:
         """Ask about the start, once, for problems with some penalties.
 
-        With few features that is the gradient with the rows of each fold left out, and the Hessian.
+        With few features that is the gradient with the rows of each fold excluded, and the Hessian.
         """
         if self.known.anchors:
             return
@@ -254,7 +254,7 @@ class Batch:
             self.begin_at([(self._start(), -1)])
 
     def begin_at(self, points_of: Sequence[tuple[Array, int]]) -> None:
-        """Ask about points with some rows left out, about zero without the rows of all other folds, and for Hessians.
+        """Ask about points with some rows excluded, about zero without the rows of all other folds, and for Hessians.
 
         Those are at the first and at the last point.
         """
@@ -330,7 +330,7 @@ class Batch:
     def _weigh_folds(self, sums: Sums, held: IntArray) -> None:
         """Keep the share of the loss that is left without each fold, and the weight of the fold in scores.
 
-        ``held`` are the folds that the points leave out.
+        ``held`` are the folds that the points exclude.
         """
         if self.samples is None:
             repeats = 1 if self.folds is None else self.folds.repeats
@@ -384,7 +384,7 @@ class Batch:
         return (EXACT, EXACT) if max(bits) > 32 else (bits[0], bits[1])
 
     def _worst(self, tasks: Sequence[Task]) -> IntArray:
-        """Return the task whose Hessian is asked for: the one furthest from its solution of those with poor models."""
+        """Return the task whose Hessian is requested: the one furthest from its solution of those with poor models."""
         poor = [
             place
             for place, task in enumerate(tasks)

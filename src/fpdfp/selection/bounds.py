@@ -1,7 +1,7 @@
 """Upper bounds of the gaps of many problems at once, by weak duality (`fpdfp/bounds.py`), from sums over clients.
 
 The dual point of a problem is that of its solution, moved along the step that its quadratic model proposes next: so
-the bound is as small as the gap itself where the model is good. Clients tell gradients at dual points, rounded, of all
+the bound is as small as the gap itself where the model is good. Clients send gradients at dual points, rounded, of all
 problems together, and again of those whose steps have proved poor; then the conjugates of their losses at these points,
 scaled into the domain of the dual. Where there is something that penalties do not see (an intercept), they are asked
 each time before, how far to go along it. What rounding can have done is a part of the bounds.
@@ -38,7 +38,7 @@ log = logging.getLogger("fpdfp.selection")
 #: Bits of the entries of gradients that are not near the limits of the dual; those are near whose errors would be this
 #: many times as large. Rounding of all others may add this part of the tolerance.
 FAR_BITS, CLEARLY, ROUGHLY = 10, 4.0, 0.1
-#: How often clients are asked about problems whose bounds are above so many times the tolerance.
+#: How often clients are asked about problems whose bounds are above this many times the tolerance.
 TIMES, ENOUGH = 4, 2.0
 #: Steps in which a dual point is improved where the losses have a ridge.
 STEPS = 100
@@ -65,7 +65,7 @@ class Space(Protocol):
         """Return the share of the loss that is left without a fold."""
 
     def who(self, held: IntArray) -> tuple[IntArray, Array | None]:
-        """Return the fold of rows that each point leaves out, and how often each client counts there."""
+        """Return the fold of rows that each point excludes, and how often each client counts there."""
 
     def count(self, exchanges: int, up: int, down: int) -> None:
         """Add what was sent."""
@@ -77,7 +77,7 @@ class Space(Protocol):
 class Answered:
     """The dual points of one problem, from what clients have answered (:class:`fpdfp.losses.base.DualPoints`).
 
-    ``scale`` is that at which the gap was asked for last; ``gaps`` are known, by their scales.
+    ``scale`` is that at which the gap was requested last; ``gaps`` are known, by their scales.
     """
 
     def __init__(self, ridge: Array, gradient: Array, rounding: Array) -> None:
@@ -85,7 +85,7 @@ class Answered:
         self.scale, self.gaps = 1.0, dict[float, float]()
 
     def gradient(self, direction: Array | None = None) -> Array:
-        """Return Aᵀcθ with s = 1, for the direction that clients were told."""
+        """Return Aᵀcθ with s = 1, for the direction that clients received."""
         return self._gradient
 
     def rounding(self) -> Array:
@@ -174,7 +174,7 @@ class Remaining:
 
 
 def bound_wide(wide: Wide, tasks: Sequence[Task]) -> None:
-    """Bound the gaps of tasks with many features: those that were left out are zero in all solutions."""
+    """Bound the gaps of tasks with many features: those that were excluded are zero in all solutions."""
     space = Remaining(wide)
     taken = [space.take(task) for task in tasks]
     _bound(space, taken)
@@ -193,7 +193,7 @@ class End(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A problem whose gap is to be asked for, what it should be; its dual points, the direction and steps to them."""
+    """A problem whose gap is to be requested, what it should be; its dual points, the direction and steps to them."""
 
     expected: float
     task: Task
@@ -266,9 +266,9 @@ class Questions:
         return ready
 
     def _improve(self, place: int, slope: Array) -> End:
-        """Return where the problem is least by the slope that clients have told for the end of the last direction.
+        """Return where the problem is least by the slope that clients sent for the end of the last direction.
 
-        That is linear in the direction: what earlier ones have told of the Hessian is exact.
+        That is linear in the direction: the part of the Hessian from earlier ones is exact.
         """
         task, end = self.tasks[place], self.ends[place]
         assert task.best is not None

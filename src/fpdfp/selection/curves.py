@@ -15,7 +15,7 @@ from fpdfp.selection.choice import Curve, Rule
 
 
 def make_axes(ax: Any, name: str) -> Any:
-    """Return axes of Matplotlib, new ones if there are none, with weights from the largest to the smallest."""
+    """Return axes of Matplotlib, new ones if missing, with weights from the largest to the smallest."""
     ax = new_axes() if ax is None else ax
     ax.set_xscale("log")
     ax.set_xlabel("penalty weight α")
@@ -31,7 +31,7 @@ def finish_axes(ax: Any) -> Any:
     return ax
 
 
-#: So many curves are in a report, the best ones.
+#: This many curves are in a report, the best ones.
 MOST = 20
 
 
@@ -48,7 +48,7 @@ class Curves(Section):
     folds
         How many folds there were.
     mixings
-        How the penalty of each curve is mixed, by the name of the parameter; those that do not vary are left out.
+        How the penalty of each curve is mixed, by the name of the parameter; those that do not vary are excluded.
     alphas
         The weights of each curve, largest first.
     curves

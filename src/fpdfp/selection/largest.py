@@ -49,7 +49,7 @@ def largest_alpha(batch: Batch, model_of: Callable[[float], Model], rounds: int)
 def dual_size(model: Model, slope: Array) -> float:
     """Return the least α for which a slope is in Bᵀ∂(αg)(0): a dual norm of it, exactly.
 
-    Entries that nothing is penalised of are left out: at a solution they are zero.
+    Entries that nothing is penalised of are excluded: at a solution they are zero.
     """
     penalty, linop = model.penalty, model.linop
     if not linop.is_identity:

@@ -39,7 +39,7 @@ class ManyResult:
     status
         ``"converged"``, ``"stalled"``, or ``"unfinished"`` where rounds were not enough.
     held_out_loss
-        The mean loss of the rows that were left out, NaN where there were none.
+        The mean loss of the rows that were excluded, NaN where there were none.
     evaluations
         At how many points each was evaluated.
     rounds, bits_up, bits_down
@@ -95,10 +95,10 @@ def solve_many(
         norm of x itself and losses of bounded curvature, with solutions of at most 2,000 features together. Neighbours
         in the list should be similar: of a path, in the order of its weights.
     folds
-        How rows are left out: a number of folds into which each client divides its rows, a :class:`fpdfp.Folds`, or an
+        How rows are excluded: a number of folds into which each client divides its rows, a :class:`fpdfp.Folds`, or an
         array with the fold of each client.
     held_out
-        The fold that each problem leaves out, None for all rows.
+        The fold that each problem excludes, None for all rows.
     tol
         Each problem ends when its objective is expected to be within this part of the least one.
     rounds
@@ -106,13 +106,13 @@ def solve_many(
     certify
         Whether to replace estimated gaps by upper bounds, in two to five more exchanges, up to nine where coefficients
         are not penalised. There are none for Cox's model and for losses whose conjugates are not known (such as those
-        of a probit link); ``certified`` of the result tells which gaps are bounds.
+        of a probit link); ``certified`` of the result shows which gaps are bounds.
     progress
         Whether to show a progress bar; by default where standard error is a terminal. Ctrl-C ends the run after the
         current exchange, and what was found is returned.
     checkpoint
-        A folder to which every answer of the clients is written. The same call goes on there after an interruption, or
-        with more ``rounds``: to exactly the bits of a run that was not interrupted, and nothing is asked twice. A
+        A folder to which every answer of the clients is written. The same call continues there after an interruption,
+        or with more ``rounds``: to exactly the bits of a run that was not interrupted, and nothing is asked twice. A
         checkpoint of other data or other problems is refused.
 
     Examples
@@ -146,7 +146,7 @@ def solve_many(
 
 
 def run(batch: Batch, tasks: Sequence[Task], tol: float, rounds: int, progress: bool | None) -> bool:
-    """Solve tasks with a progress bar; Ctrl-C ends the run after an exchange. Tell whether it was pressed."""
+    """Solve tasks with a progress bar; Ctrl-C ends the run after an exchange. Return whether it was pressed."""
     with Interrupt() as interrupt, Bar(len(tasks), 0, progress, label="problems") as bar:
 
         def report() -> bool:
@@ -208,7 +208,7 @@ def read_folds(folds: Any, n_clients: int) -> tuple[Folds | None, IntArray | Non
 
 
 def check_held(held_out: Sequence[int | None] | None, count: int, n_folds: int) -> list[int]:
-    """Return the fold that each problem leaves out, −1 for none."""
+    """Return the fold that each problem excludes, −1 for none."""
     if held_out is None:
         return [-1] * count
     held = [-1 if one is None else int(one) for one in held_out]

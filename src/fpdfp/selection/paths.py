@@ -27,7 +27,7 @@ from fpdfp.selection.task import Anchor, Task
 
 
 def multiply(penalty: Penalty, factor: float) -> Penalty:
-    """Return α g; limits of coefficients stay as they are.
+    """Return α g; limits of coefficients stay unchanged.
 
     >>> multiply(L1(2.0), 0.5)
     L1(1)
@@ -49,7 +49,7 @@ def multiply(penalty: Penalty, factor: float) -> Penalty:
 
 #: By default the least weight is this part of the largest one.
 RATIO = 1e-3
-#: So many coefficients and weights are in a report.
+#: This many coefficients and weights are in a report.
 MOST_DRAWN, MOST_WEIGHTS = 40, 200
 
 
@@ -269,7 +269,7 @@ def follow(
 def find_alphas(
     batch: Batch, model_of: Callable[[float], Model], alphas: Any, ratio: float, rounds: int
 ) -> tuple[Array, Anchor | None]:
-    """Return given weights; or a grid of so many below the largest one, and the solution of that."""
+    """Return given weights; or a grid of a given number of below the largest one, and the solution of that."""
     if not isinstance(alphas, int | np.integer):
         return check_alphas(alphas), None
     largest, trivial = largest_alpha(batch, model_of, rounds)
@@ -284,7 +284,7 @@ def settle(task: Task, found: Anchor | None) -> None:
 
 
 def count_alphas(alphas: Any) -> int:
-    """Return how many weights are asked for."""
+    """Return how many weights are requested."""
     return int(alphas) if isinstance(alphas, int | np.integer) else len(alphas)
 
 

@@ -17,16 +17,16 @@ Status = Literal["waiting", "open", "converged", "stalled"]
 
 
 class Anchor(NamedTuple):
-    """A point at which the clients were asked, with some rows left out.
+    """A point at which the clients were asked, with some rows excluded.
 
     Attributes
     ----------
     x, v
-        The point, and a dual point of the problem that it was asked for.
+        The point, and a dual point of the problem that it was requested.
     value, slope
         The mean loss of the rows that are used, with the ridge, and its gradient; infinite outside the domain.
     held
-        The mean loss of the rows that are left out, NaN where there are none.
+        The mean loss of the rows that are excluded, NaN if missing.
     sure, blur
         Which entries of the gradient were sent with all bits, and how much rounding of these adds to a gap.
     code
@@ -50,7 +50,7 @@ class Task:
     Attributes
     ----------
     model, fold
-        g and B, and which rows are left out, −1 for none.
+        g and B, and which rows are excluded, −1 for none.
     best, objective
         The best point that was evaluated, None before the first, and the objective there.
     gap, certified
@@ -61,7 +61,7 @@ class Task:
     share, promised
         The share of the step that it is, and by how much the objective should decrease.
     level
-        How often more digits were asked for.
+        How often more digits were requested.
     poor
         Whether the model was poor.
     evaluations
@@ -140,7 +140,7 @@ class Within(NamedTuple):
     bounds: Array
 
 
-#: Of the problems one in so many is solved first, if there are more.
+#: Of the problems one in this many is solved first, if there are more.
 COARSE = 8
 
 

@@ -6,7 +6,7 @@ the solutions, in few digits. Those that should not be zero join the working set
 
 What need not be looked at:
 
-- Features whose slopes are bounded below all weights (logistic losses), which clients tell once. These are left out of
+- Features whose slopes are bounded below all weights (logistic losses), which clients send once. These are excluded of
   everything for good.
 - Features whose slope was known at the solution of another weight, and cannot have reached its limit since. With
   ∂²f/∂x_j² ≤ H_jj everywhere, slopes at x and x' with the same rows differ by at most √(H_jj ⟨∇f(x) − ∇f(x'), x − x'⟩),
@@ -135,7 +135,7 @@ class Wide:
         batch.known.anchors[-1] = [Anchor(zero, zero, 0.0, slopes, math.nan, sure, 0.0, (2, 0.0))]
 
     def _ask_features(self, question: FeatureBounds | Slopes) -> Array:
-        """Ask everyone for a number for each feature."""
+        """Ask all clients for a number for each feature."""
         told = clients_of(self.whole).ask(question)
         self.batch.count(1, told.up, 0)
         means: Array = told.sums[0] / told.asked
@@ -161,14 +161,14 @@ class Wide:
         return made
 
     def _restrict(self, features: IntArray) -> Problem:
-        """Return the problem of some features without a penalty, and count that clients are told which."""
+        """Return the problem of some features without a penalty, and count the message that names them."""
         mask, clients = FeatureSubset(features, (self.d,)).mask, self.whole.n_clients
         # Sites say of the smaller losses what they have said of all.
         self.batch.count(1, clients * DOUBLE * FACTS, clients * mask.bits)
         return self.whole.with_losses(self.whole.losses.restrict(features), Zero())
 
     def _lend(self, inner: Batch) -> None:
-        """Let the working set go on counting what was sent."""
+        """Let the working set continue counting what was sent."""
         inner.exchanges, inner.bits_up, inner.bits_down = (
             self.batch.exchanges, self.batch.bits_up, self.batch.bits_down,
         )  # fmt: skip
@@ -219,7 +219,7 @@ class Wide:
         return watch
 
     def _leave_out(self, tasks: Sequence[Task]) -> None:
-        """Leave out features for good whose slopes are bounded below all weights."""
+        """Exclude features for good whose slopes are bounded below all weights."""
         if self.whole.losses.slope_bounds(np.arange(0)) is None:
             return
         if self.slope_bounds is None:
@@ -232,7 +232,7 @@ class Wide:
         self.problem = self._restrict(self.left) if len(self.left) < self.d else self.whole
 
     def _without(self, fold: int) -> float:
-        """Return by how much bounds of sums over all rows grow where a fold is left out."""
+        """Return by how much bounds of sums over all rows grow where a fold is excluded."""
         if fold < 0:
             return 1.0
         most = 1.0 if self.batch.samples is None else float(self.batch.samples[fold].max())
@@ -241,7 +241,7 @@ class Wide:
     def _judge(
         self, found: Sequence[tuple[Task, Task]], looks: Sequence[tuple[Array, Array]], at: float, tol: float
     ) -> list[Task]:
-        """Keep what was found; return the tasks that go on, with the features that they miss in the working set."""
+        """Keep what was found; return the tasks that continue, with the features that they miss in the working set."""
         if not looks:
             for task, one in found:
                 self._keep(task, one, np.full(len(self.left), BEYOND), 0.0)
@@ -329,7 +329,7 @@ class Wide:
 
     @property
     def _curved(self) -> Array:
-        """Bounds of the curvature in the features that are left, 1 where there is none."""
+        """Bounds of the curvature in the features that are left, 1 if missing."""
         own = self.curvatures[self.left]
         found: Array = np.where(own > 0, own, 1.0)
         return found
@@ -357,7 +357,7 @@ class Wide:
         return bounds
 
     def _ask_slopes(self, points: Array, asked: Array, held: Sequence[int]) -> tuple[Array, Array]:
-        """Return slopes at points where they are asked for, and bounds of their errors."""
+        """Return slopes at points where they are requested, and bounds of their errors."""
         if not asked.any():
             return np.zeros(points.shape), np.zeros(points.shape)
         batch, units = self.batch, self.units

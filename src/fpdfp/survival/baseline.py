@@ -68,7 +68,7 @@ class Baseline:
         return Baseline(grid, values(self.hazard), values(self.variance), values(self.means), events)
 
     def coarsen(self, least: int) -> Baseline:
-        """Return the hazard at fewer times, such that at least so many events are between any two of them.
+        """Return the hazard at fewer times, such that at least a given number of events are between any two of them.
 
         >>> steps = np.full(5, 0.1)
         >>> fine = Baseline.of(np.arange(1.0, 6.0), steps, steps, np.zeros((5, 1)), np.ones(5))
@@ -109,7 +109,7 @@ class Baseline:
     ) -> SurvivalCurves:
         """Return the curves of rows X, with confidence intervals if the covariance of the coefficients is given.
 
-        The variance of the logarithm of a curve is that of the hazard plus qᵀVq, with V the covariance of the
+        The variance of the logarithm of a curve is the variance of the hazard plus qᵀVq, with V the covariance of the
         coefficients and q the derivative of the logarithm in them.
         """
         rows = _checks.float_array("X", X, dtype=np.float64)
@@ -142,7 +142,7 @@ class SurvivalCurves:
     survival
         The probability of no event up to each, a row of the array for each row.
     lower, upper
-        The ends of confidence intervals; None where there are none.
+        The ends of confidence intervals; None if not available.
     """
 
     times: Array

@@ -12,13 +12,13 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.survival.response import Times
 
-#: Risks that agree in so many digits after the point are the same, whatever rounding says.
+#: Risks that agree in this many digits after the point are the same, whatever rounding says.
 DIGITS = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Concordance:
-    """Pairs of rows of which one has an event while the other is at risk; those of several sites add up.
+    """Pairs of rows of which one has an event while the other is at risk; pairs of several sites add up.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Concordance:
 
     @property
     def index(self) -> float:
-        """The share of concordant pairs, with tied ones counted half; NaN if there is no pair."""
+        """The share of concordant pairs, with tied ones counted half; NaN without pairs."""
         return (self.concordant + self.tied / 2.0) / self.pairs if self.pairs else float("nan")
 
     @property

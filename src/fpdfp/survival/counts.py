@@ -1,4 +1,4 @@
-"""How many are at risk at which times: the counts from which survival curves and log-rank tests are made."""
+"""The number of are that at risk at which times: the counts from which survival curves and log-rank tests are made."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FINE = 2.0**20
 
 @dataclasses.dataclass(frozen=True)
 class RiskCounts:
-    """Who enters and who leaves at which times, in each of some groups; those of several sites add up.
+    """The rows that enter and leave at each time, in each group; counts of several sites add up.
 
     Arrays have a row for each group and a column for each time.
 
@@ -128,12 +128,12 @@ class RiskCounts:
 
     @property
     def censored(self) -> Array:
-        """How many leave without an event."""
+        """The number of leave that without an event."""
         return self.left - self.events
 
     @property
     def at_risk(self) -> Array:
-        """How many are at risk at each time."""
+        """The number of are that at risk at each time."""
         entered = self.start[:, None] + np.cumsum(self.entered, axis=1)
         before = np.cumsum(self.left, axis=1) - self.left
         at_risk: Array = entered - before
@@ -171,10 +171,10 @@ class RiskCounts:
         return RiskCounts(self.times, self.start.sum(keepdims=True), **sums, delayed=self.delayed)
 
     def coarsen(self, least: int) -> RiskCounts:
-        """Return counts at the same times, such that no cell tells of fewer rows than so many.
+        """Return counts at the same times, such that no cell counts fewer rows than a minimum.
 
         In every group, rows with events are moved to later times until each number is 0 or at least ``least``, and so
-        are those that leave without an event; rows that enter are moved to earlier times. Nobody leaves before he
+        are those that leave without an event; rows that enter are moved to earlier times. No one leaves before he
         enters, and those at risk are at most more than they were. What cannot be hidden so raises an error.
 
         >>> counts = RiskCounts.of(Times.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 1]))
@@ -209,7 +209,7 @@ class RiskCounts:
         return RiskCounts(self.times[some], start, entered[:, some], left, events[:, some], delayed=least > 1)
 
     def spread(self, times: Any) -> RiskCounts:
-        """Return delayed counts at all times that were asked for, as if rows had left at a steady pace.
+        """Return delayed counts at all times that were requested, as if rows had left at a steady pace.
 
         Those with events that were delayed to a time have left after the time before it that has some: they are spread
         over the times in between, by their distances. So are those without an event. Sums over all times stay the same,
@@ -224,7 +224,7 @@ class RiskCounts:
         grid = check_grid(times)
         place = np.searchsorted(grid, self.times)
         if not np.array_equal(grid[np.minimum(place, len(grid) - 1)], self.times):
-            raise ArgumentError("times", "must be those that were asked for, all times of the counts among them")
+            raise ArgumentError("times", "must be the requested times, including all times of the counts")
         entered = np.zeros((len(self.start), len(grid)))
         entered[:, np.append(0, place[:-1] + 1)[: len(place)]] = self.entered  # after the time before
         reached = self.start[:, None] + np.cumsum(entered, axis=1)
@@ -235,7 +235,7 @@ class RiskCounts:
 
 
 def _delay(counts: Array, least: int) -> tuple[Array, float]:
-    """Move counts to later places until each is 0 or at least so many; return them, and what cannot be hidden."""
+    """Move counts to later places until each is 0 or at least that many; return them, and what cannot be hidden."""
     out, waiting, ends = np.zeros_like(counts), 0.0, list[int]()
     for k, count in enumerate(counts.tolist()):
         waiting += count
@@ -257,7 +257,7 @@ def _even_out(cells: Array, place: IntArray, grid: Array) -> Array:
         some = np.flatnonzero(counts)
         ends = np.append(start, grid[place[some]])
         whole = np.interp(grid, ends, np.append(0.0, np.cumsum(counts[some])))
-        # Of numbers with few digits sums are exact, so that nobody is left over.
+        # Of numbers with few digits sums are exact, so that no one is left over.
         row[:] = np.diff(np.round(whole * FINE) / FINE, prepend=0.0)
     return out
 

@@ -16,7 +16,7 @@ from fpdfp.survival.counts import RiskCounts
 
 @dataclasses.dataclass(frozen=True)
 class LogRank:
-    """Events in each group, and those expected if all groups had the same hazard; those of several strata add up.
+    """Events in each group, and those expected if all groups had the same hazard; strata add up.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class LogRank:
         count = len(self.observed)
         shapes = [self.expected.shape, self.rows.shape, self.events.shape, self.variance.shape]
         if shapes != [(count,), (count,), (count,), (count, count)]:
-            raise ArgumentError("expected", f"must be those of {count} groups, got shapes {shapes}")
+            raise ArgumentError("expected", f"must belong to {count} groups, got shapes {shapes}")
 
     def __add__(self, other: LogRank) -> LogRank:
         """Return the sums of two strata."""

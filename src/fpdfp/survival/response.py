@@ -79,7 +79,7 @@ class Times(NamedTuple):
         """Return the times of a response of one argument.
 
         A matrix with the columns (time, event) or (start, stop, event), in the order of R's ``Surv``; or a structured
-        array whose first field says whether there is an event, and whose second has the time, as in scikit-survival,
+        array whose first field states whether there is an event, and whose second has the time, as in scikit-survival,
         with a third field for the entry where there is one.
 
         >>> Times.read([[2.0, 1], [3.0, 0]]).time
