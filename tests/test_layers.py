@@ -29,7 +29,7 @@ LAYERS = {
         "models ct.command",
         "federation.cohort",
         "federation.schema federation.table",
-        "federation.columns federation.predictions federation.times",
+        "federation.columns federation.descriptives federation.predictions federation.times",
         "federation.questions",
     ],
     "running": ["tuning", "declarative", "ct.reconstruction ct.together", "loggers", "runs", "selection", "engines", "cohorts"],

@@ -15,6 +15,7 @@ from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import hub as hub_module
 from fpdfp.federation.commands import app
+from fpdfp.federation.connection import Connection
 from fpdfp.federation.framing import Message
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.protected import ProtectedGuard
@@ -64,6 +65,7 @@ class Study:
             )
             stack.enter_context(AgentThread(identity, guard))
         self.federation = stack.enter_context(fpdfp.Federation(self.trial.study.folder, patience=20.0))
+        assert isinstance(self.federation._link, Connection)
         self.trial.link = self.federation._link
         self.trial.wait()
 
@@ -194,6 +196,6 @@ def test_a_hub_cannot_replay_a_reply(begin: Callable[..., Study], monkeypatch: p
 
 def test_an_unsealed_analyst_is_refused_by_a_site_that_knows_analysts(begin: Callable[..., Study]) -> None:
     study = begin(sealed=True)
-    study.federation._link.sealer = None
+    study.trial.link.sealer = None
     with pytest.raises(MessageError):
         study.federation.describe()

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fpdfp._numbers import one_thread
 from fpdfp.cohorts.serialization import pack, unpack
@@ -30,6 +30,9 @@ from fpdfp.federation.rollback import EVERY, FILE, OlderError, ReplayGuard, read
 from fpdfp.federation.seal import Pins, Unsealer
 from fpdfp.federation.secret import Secret
 from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
+
+if TYPE_CHECKING:
+    from fpdfp.federation.request_guard import RequestGuard
 
 #: Seconds between two looks at the certificate.
 LOOK_AT_CERTIFICATE = 3600.0
@@ -277,6 +280,23 @@ def alone(folder: Path) -> Iterator[None]:
         except OSError:
             raise RefusedError(f"another process is running with {folder}") from None
         yield
+
+
+def open_guard(name: str, folder: Path, data: Path, policy: Path | None) -> RequestGuard:
+    """Return what answers for a site: its table behind its policy, which is written where there is none."""
+    from fpdfp.federation.policy import Policy, template
+    from fpdfp.federation.protected import ProtectedGuard
+    from fpdfp.federation.request_guard import RequestGuard
+    from fpdfp.federation.table import SiteTable
+
+    if policy is None:
+        policy = folder / "policy.toml"
+        if not policy.exists():
+            policy.write_text(template())
+            log.warning("%s is the policy: read it, and change what does not fit", policy)
+    rules = Policy.read(policy)
+    kind = RequestGuard if rules.level == "filter" else ProtectedGuard
+    return kind(name, SiteTable.read(data, rules.columns_of_the_table), rules, folder)
 
 
 def attend(identity: Identity, desk: Desk, data: str = "") -> None:

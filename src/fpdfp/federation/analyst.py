@@ -17,7 +17,7 @@ from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.connection import Connection, Usage
-from fpdfp.federation.engine import Asking, FederationEngine, gather_answers
+from fpdfp.federation.engine import Asking, FederationEngine, Link, gather_answers
 from fpdfp.federation.keys import Identity
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, dump, read_answer, write
 from fpdfp.federation.text import log, read_name
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SiteStatus(NamedTuple):
-    """What the hub says about a site."""
+    """The state of a site at the hub."""
 
     name: str
     state: str
@@ -49,7 +49,7 @@ class SiteStatus(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What the hub says about all sites, and which certificates end soon."""
+    """The state of all sites at the hub, with certificates that end soon."""
 
     study: str
     software: str
@@ -101,19 +101,25 @@ class Federation(TableCohort):
         norm_bound: float | Literal["auto"] | None = "auto",
         run: str | None = None,
     ) -> None:
-        self.run = None if run is None else read_name("run", run)
-        self.folder = Path(study)
-        inner = self.folder / "analyst"
-        self.identity = Identity(inner if (inner / "identity.toml").is_file() else self.folder)
+        inner = Path(study) / "analyst"
+        self.identity = Identity(inner if (inner / "identity.toml").is_file() else Path(study))
         if self.identity.about.role != "analyst":
             raise ArgumentError("study", f"must be the folder of a study or an analyst, but {study} belongs to a site")
+        self._settle(Connection(self.identity), Path(study), deadline, min_sites, patience, norm_bound, run)
+        self._chosen = None if sites is None else list(sites)
+
+    def _settle(
+        self, link: Link, folder: Path, deadline: float, min_sites: int | None, patience: float,
+        norm_bound: float | Literal["auto"] | None, run: str | None,
+    ) -> None:  # fmt: skip
+        """Keep the connection to the sites, and how they are asked."""
+        self.run = None if run is None else read_name("run", run)
+        self.folder = folder
         self._deadline = _checks.real("deadline", deadline, positive=True)
         self._patience = _checks.real("patience", patience, positive=True)
         self._min_sites = None if min_sites is None else _checks.integer("min_sites", min_sites, at_least=1)
         self._norm_bound = norm_bound
-        self._link = Connection(self.identity)
-        self._asking = Asking(self._link)
-        self._chosen = None if sites is None else list(sites)
+        self._link, self._asking = link, Asking(link)
         self._names: list[str] | None = None
         self._engine: FederationEngine | None = None
 
@@ -140,16 +146,19 @@ class Federation(TableCohort):
             unknown = [name for name in self._chosen or () if name not in known]
             if unknown or (self._chosen is not None and len(set(self._chosen)) < len(self._chosen)):
                 raise ArgumentError("sites", f"must be different ones of {', '.join(known)}, got {self._chosen}")
-            self._names = sorted(known) if self._chosen is None else self._chosen
-            self._asking.sites = tuple(self._names)
-        return list(self._names)
+            self._choose(sorted(known) if self._chosen is None else self._chosen)
+        return list(self._names or ())
+
+    def _choose(self, names: list[str]) -> None:
+        """Ask these sites from now on."""
+        self._names = names
+        self._asking.sites = tuple(names)
 
     def without(self, sites: Collection[str]) -> Federation:
         """Return the federation without some sites, over the same connection."""
         made = copy.copy(self)
-        made._names = [name for name in self.names if name not in sites]
         made._asking, made._engine = Asking(self._link), None
-        made._asking.sites = tuple(made._names)
+        made._choose([name for name in self.names if name not in sites])
         return made
 
     def propose(self, name: str | None = None, definition: str | None = None) -> Any:
@@ -194,12 +203,12 @@ class Federation(TableCohort):
 
     @property
     def engine(self) -> FederationEngine | None:
-        """What carries requests of the losses that were requested last; None before that."""
+        """The transport of the latest losses; None at first."""
         return self._engine
 
     @property
     def usage(self) -> Usage:
-        """What was sent and waited for so far."""
+        """The traffic and waiting time so far."""
         return self._link.usage
 
     @property
@@ -229,8 +238,11 @@ class Federation(TableCohort):
                     clock=site.get("clock"),
                 )
             )
+        return Status(said["study"], said["software"], sites, [*said["warnings"], *self._warnings()])
+
+    def _warnings(self) -> list[str]:
         own = self.identity.warn()
-        return Status(said["study"], said["software"], sites, [*said["warnings"], *([own] if own else [])])
+        return [own] if own else []
 
     def describe(self) -> Schemas:
         """Return the columns of all sites side by side: types, units, levels, as far as each site's policy allows."""

@@ -17,7 +17,6 @@ from fpdfp.federation.text import LONGEST, printable, read_path
 
 if TYPE_CHECKING:
     from fpdfp.federation.keys import Identity
-    from fpdfp.federation.request_guard import RequestGuard
 
 TEMPLATE = Path(__file__).parent / "template"
 
@@ -107,7 +106,7 @@ def join(
     Example: fpdfp federation join invitation-north.zip --data patients.csv --policy policy.toml
     """
     with leaving():
-        from fpdfp.federation.agent import alone, attend
+        from fpdfp.federation.agent import alone, attend, open_guard
         from fpdfp.federation.repeat import digest_of_data
 
         identity = find_identity(invitation, folder)
@@ -130,7 +129,7 @@ def join(
                 say(path)
             return
         log_to_stderr()
-        with alone(identity.folder), contextlib.closing(open_desk(identity, data, policy)) as desk:
+        with alone(identity.folder), open_guard(about.name, identity.folder, data, policy) as desk:
             fingerprint = str(getattr(desk.table, "fingerprint", ""))
             attend(identity, desk, digest_of_data(identity.folder, fingerprint))
 
@@ -150,23 +149,6 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
             raise ValueError(f"{folder} belongs to {known.about.name} of another study: give another --folder")
         return known
     return enrol(invited, folder)
-
-
-def open_desk(identity: Identity, data: Path, policy: Path | None) -> RequestGuard:
-    """Return what answers for a site: its table behind its policy, which is written if missing."""
-    from fpdfp.federation.policy import Policy, template
-    from fpdfp.federation.protected import ProtectedGuard
-    from fpdfp.federation.request_guard import RequestGuard
-    from fpdfp.federation.table import SiteTable
-
-    if policy is None:
-        policy = identity.folder / "policy.toml"
-        if not policy.exists():
-            policy.write_text(template())
-            say(f"{policy} is the policy: read it, and change what does not fit", err=True)
-    rules = Policy.read(policy)
-    kind = RequestGuard if rules.level == "filter" else ProtectedGuard
-    return kind(identity.about.name, SiteTable.read(data, rules.columns_of_the_table), rules, identity.folder)
 
 
 @app.command()
@@ -494,8 +476,10 @@ def rehearse(
     by: Annotated[str, typer.Option(help="The column that names each row's site.")],
     model: Annotated[str, typer.Option(help='The model, as "died ~ age + C(stage)".')],
     policy: Annotated[Path | None, typer.Option(help="The policy of all sites; by default the safe one.")] = None,
-    family: Annotated[str, typer.Option(help="logistic or linear; by default what the response looks like.")] = "auto",
-    penalty: Annotated[str | None, typer.Option(help="l1, ridge, graph, …; by default the estimator's.")] = None,
+    family: Annotated[
+        str, typer.Option(help="logistic, linear, cox, poisson, …; by default what the response looks like.")
+    ] = "auto",
+    penalty: Annotated[str | None, typer.Option(help="l1, ridge, graph, …; by default none, and l1 with --cv.")] = None,
     cv: Annotated[
         str | None, typer.Option(help='Choose the penalty weight by so many folds of rows, or by "sites".')
     ] = None,

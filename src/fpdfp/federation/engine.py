@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from fpdfp.cohorts.collector import Tree
 from fpdfp.cohorts.record import plan_name
@@ -17,7 +17,7 @@ from fpdfp.cohorts.requests import Job
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
-from fpdfp.federation.connection import Connection
+from fpdfp.federation.connection import Measured, Usage
 from fpdfp.federation.conversation import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
 from fpdfp.federation.repeat import write_analysis
 from fpdfp.federation.text import printable, refuse_unprintable
@@ -36,6 +36,22 @@ AHEAD = 365 * 24 * 3600 * 10**9
 SLOW = 0.03
 
 
+class Link(Protocol):
+    """The way to the sites: a connection to a hub, or Flower's grid."""
+
+    measured: Measured
+    usage: Usage
+
+    def exchange(self, parcels: Mapping[str, bytes], timeout: float, limit: int = LONGEST) -> dict[str, Any]:
+        """Send sites their requests; return by the deadline what came: bytes, or AbsentError."""
+
+    def status(self) -> dict[str, Any]:
+        """Return what is known of the sites."""
+
+    def close(self) -> None:
+        """End it; the next exchange begins anew."""
+
+
 class Asking:
     """Asks sites, and numbers its requests so that sites recognise new ones.
 
@@ -50,7 +66,7 @@ class Asking:
         The sites whose answers are added up, which each of them receives; none for all that are asked.
     """
 
-    def __init__(self, link: Connection) -> None:
+    def __init__(self, link: Link) -> None:
         self.link = link
         self.sites: tuple[str, ...] = ()
         self._sequence = 0
@@ -104,7 +120,7 @@ class Asking:
             return MessageError(f"it cannot be read ({type(error).__name__})")
 
     def _catch_up(self, seen: Any) -> None:
-        """Where a site has seen later requests than this clock gives, continue from there."""
+        """Continue the numbering from the latest request that a site has seen."""
         if type(seen) is int and self._sequence < seen < time.time_ns() + AHEAD:
             self._sequence = seen
 
@@ -166,7 +182,7 @@ class FederationEngine(RemoteEngine):
         return self._sites
 
     @property
-    def link(self) -> Connection:
+    def link(self) -> Link:
         """The way to the sites, which knows what was sent, and how long it took."""
         return self._asking.link
 
