@@ -274,9 +274,11 @@ def sites(task: Task, count: int, colluding: int | None = None) -> LocalSites:
     )
 
 
-def utility(data: Path, only: list[str], peer: Peer | None, share: float) -> list[dict[str, Any]]:
+def utility(
+    data: Path, only: list[str], epsilons: list[float], peer: Peer | None, share: float
+) -> list[dict[str, Any]]:
     rows = []
-    for name, epsilon in itertools.product(only, EPSILONS):
+    for name, epsilon in itertools.product(only, epsilons):
         case = CASES[name]
         seeds = [SEEDS + i for i in range(max(1, round(case.seeds * share)))]
         found: dict[str, list[tuple[float, float]]] = {}
@@ -308,11 +310,18 @@ def utility(data: Path, only: list[str], peer: Peer | None, share: float) -> lis
         for method, pairs in found.items():
             excess, accuracy = np.mean(pairs, axis=0)
             error = np.std(pairs, axis=0, ddof=1) / math.sqrt(len(pairs)) if len(pairs) > 1 else [math.nan] * 2
-            rows.append(
-                {"data": name, "epsilon": epsilon, "method": method, "excess": float(excess),
-                 "excess_error": float(error[0]), "accuracy": float(accuracy), "accuracy_error": float(error[1])}
-            )  # fmt: skip
-        print(f"{name}, epsilon {epsilon:g}: done", file=sys.stderr, flush=True)
+            row = {
+                "data": name,
+                "epsilon": epsilon,
+                "method": method,
+                "seeds": len(pairs),
+                "excess": float(excess),
+                "excess_error": float(error[0]),
+                "accuracy": float(accuracy),
+                "accuracy_error": float(error[1]),
+            }
+            rows.append(row)
+            print(row, file=sys.stderr, flush=True)  # what is done is there where the rest is interrupted
     return rows
 
 
@@ -367,6 +376,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=["masks", "utility", "coverage", []], default=[])
     parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--epsilon", nargs="+", type=float, default=list(EPSILONS))
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("FPDFP_DATA", "../shared/data")))
     parser.add_argument("--diffprivlib", metavar="PYTHON", help="an interpreter with diffprivlib and scikit-learn 1.6")
     parser.add_argument("--share", type=float, default=1.0, help="of the seeds")
@@ -379,7 +389,7 @@ def main() -> None:
         _tools.show("Masks", ["what", "ms"], [[what, f"{ms:.2f}"] for what, ms in results["masks"].items()])
     if "utility" in parts:
         peer = Peer(given.diffprivlib) if given.diffprivlib else None
-        results["utility"] = utility(given.data, given.only, peer, given.share)
+        results["utility"] = utility(given.data, given.only, given.epsilon, peer, given.share)
         _tools.show(
             "Excess objective and accuracy, with standard errors",
             ["data", "epsilon", "method", "excess", "accuracy"],

@@ -64,6 +64,23 @@ def test_what_is_chosen_is_said() -> None:
     assert exact.bits_up == 2 * 5 * (12 * 64 + 80)
 
 
+@pytest.mark.parametrize(
+    ("features", "clients_per_round", "expected"),
+    [(14, None, "ProximalNewton"), (14, 6, "ShiftedPDFP"), (60, None, "ShiftedPDFP")],
+)
+def test_newtons_method_runs_where_hessians_are_short(
+    features: int, clients_per_round: int | None, expected: str
+) -> None:
+    """Rounds of the default are predicted with the root of their mean square, since a price grows with their square."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1200, features))
+    y = X @ rng.standard_normal(features) + rng.logistic(size=1200) > 0
+    losses = fpdfp.losses.Logistic(X, y * 1.0, np.arange(1200) % 12, l2=1e-4)
+    problem = fpdfp.Problem(losses, fpdfp.penalties.L1(1e-3))
+    result = fpdfp.solve(problem, rounds=300, tol=1e-3, clients_per_round=clients_per_round)
+    assert (type(result.method).__name__, result.status) == (expected, "converged")
+
+
 def test_a_method_that_is_given_runs_as_it_is() -> None:
     problem = helpers.graph_guided()
     given = fpdfp.solve(problem, fpdfp.FPDFP(), rounds=3)

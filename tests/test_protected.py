@@ -218,6 +218,23 @@ def test_a_level_that_one_of_three_sites_lacks_is_refused(make: Callable[..., Si
         masked_glm(make(tables), "died ~ age + C(stage)")
 
 
+@pytest.mark.parametrize(("response", "family"), [("died", "binomial"), ("visits", "poisson")])
+def test_a_response_that_varies_at_one_site_is_refused(make: Callable[..., Sites], response: str, family: str) -> None:
+    """Where the response is 0 at two sites, the score at 0 and the known sums of columns are the third site's Σ ay."""
+    tables = {name: one.assign(**({} if name == "north" else {response: 0})) for name, one in patients().items()}
+    with pytest.raises(Refusal, match="the response varies at fewer than 3 sites"):
+        masked_glm(make(tables), f"{response} ~ age", family)
+
+
+def test_a_combination_that_varies_at_one_site_is_refused(make: Callable[..., Sites]) -> None:
+    """Visits are 0 and 1 at two sites, where visits² is visits; the difference of the two is the third site's."""
+    tables = {
+        name: one.assign(visits=one["visits"].clip(0, 4 if name == "north" else 1)) for name, one in patients().items()
+    }
+    with pytest.raises(Refusal, match="a combination of columns varies at fewer than 3 sites"):
+        masked_glm(make(tables), "months ~ visits + I(visits**2)", "gaussian")
+
+
 def test_a_statement_of_varying_columns_cannot_be_forged(make: Callable[..., Sites]) -> None:
     """The analyst or the hub says that a column varies everywhere, so that one site's sums would come out."""
     tables = patients()
@@ -258,7 +275,7 @@ def test_a_hub_cannot_swap_keys_or_invent_members(make: Callable[..., Sites]) ->
         return tree
 
     sites.hub = invent
-    with pytest.raises(Refusal, match="must be those of its membership"):
+    with pytest.raises(Refusal, match="must match its membership"):
         masked_glm(sites, "died ~ age")
 
 
@@ -429,6 +446,29 @@ def test_the_budget_is_one_for_all_designs_and_analysts(make: Callable[..., Site
     sites.start("north")
     with pytest.raises(Refusal, match="a person at the site must open an account"):
         private_model(sites, "died ~ age", epsilon=0.1, **options)
+
+
+@pytest.mark.parametrize("level", ["sums", "private"])
+def test_an_older_file_in_the_place_of_a_ledger_or_of_masks_is_noticed(make: Callable[..., Sites], level: str) -> None:
+    """With it, a budget would come back, and a mask could be used for other numbers."""
+    sites = make(level=level, radius=2.0)
+    file = sites.folder / "north" / {"sums": "masks.journal", "private": "privacy.journal"}[level]
+    old = file.read_bytes()
+    if level == "sums":
+        masked_glm(sites, "died ~ age")
+    else:
+        private_model(sites, "died ~ age", rows=900, epsilon=0.5, ranges=RANGES)
+    sites.guards["north"].close()
+    new = file.read_bytes()
+    for put in (old, new[: len(new) // 2]):
+        file.write_bytes(put)
+        with pytest.raises(RuntimeError, match="has less than the log of this site"):
+            sites.start("north")
+    file.unlink()
+    with pytest.raises(RuntimeError, match="has less than the log of this site"):
+        sites.start("north")
+    file.write_bytes(new)
+    sites.start("north")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fpdfp import losses, penalties
 from fpdfp.cohorts.many_points import Evaluations
 from fpdfp.compress.fixed import read_fixed, scale_rows, write_fixed
 from fpdfp.errors import ArgumentError, MessageError
-from fpdfp.selection.choice import summarise
+from fpdfp.selection.curves import summarise
 
 RNG = np.random.default_rng(0)
 ROWS, COLUMNS = 240, 6

@@ -19,7 +19,7 @@ from fpdfp.declarative.settings import read
 from fpdfp.linops import Matrix
 from fpdfp.problem import Model
 from fpdfp.runs import load
-from fpdfp.selection.flat import flatten
+from fpdfp.selection.task import flatten
 from tests.test_declarative import error_of, invoke, written
 
 SWEEP = """

@@ -1,4 +1,4 @@
-"""What a run sends: bits up and down, by kind, and the server's messages as differences.
+"""The traffic of a run: bits up and down, by kind, and the server's messages as differences.
 
 A client is counted as a site of its own, and a message as what it holds: numbers, with the header and the checksum of
 its frame (:mod:`fpdfp.compress.wire`). A run in one process counts what a deployment would send, by the same formulas,
@@ -117,7 +117,7 @@ class Traffic(Mapping[str, Bits]):
 
     @property
     def totals(self) -> dict[str, int]:
-        """What tables show: everything, what evaluations have of it, the rounds, and what was sent once."""
+        """The totals for tables: everything, evaluations, rounds, and what was sent once."""
         shown = {"evaluation": self["evaluation"], "bits": self["rounds"], "bits_once": self["preconditioner"]}
         both = {"total": Bits(self.up, self.down), **shown}
         return {f"{name}_{way}": getattr(bits, way) for name, bits in both.items() for way in ("up", "down")}
@@ -332,7 +332,7 @@ def is_zero(message: Any) -> bool:
 
 
 class Kept(NamedTuple):
-    """What both sides know of the server's messages.
+    """The common state of the server's messages.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What mathematics asks: a cohort of clients, which answers questions in sums, and counts the bits."""
+"""Cohorts of clients: the interface of mathematics to data, which answers questions in sums, and counts the bits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fpdfp.cohorts.question import Question
 
 
 class Total(NamedTuple):
-    """What the clients of a cohort answer together.
+    """The joint answer of the clients of a cohort.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Total(NamedTuple):
 
 
 class Each(NamedTuple):
-    """What each client, or each site with a table, answers, in their order; and the bits of all of them."""
+    """The answers of single clients, or of sites with tables, in order; and the bits of all of them."""
 
     answers: list[Any]
     up: int

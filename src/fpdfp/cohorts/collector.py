@@ -54,7 +54,7 @@ class Decoded(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """What came back in a round: whose replies, as the server decodes them, their bits, and what they cost."""
+    """The replies of a round: whose they are, their decoded values, bits and costs."""
 
     clients: IntArray
     sent: Any
@@ -183,7 +183,7 @@ class Transport(abc.ABC):
 
 @dataclasses.dataclass
 class Totals:
-    """How often replies were refused or did not come, and how often a site was sent what it lacked."""
+    """Counts of refused and missing replies, and of memories that were sent again."""
 
     refused: int = 0
     absent: int = 0
@@ -192,7 +192,7 @@ class Totals:
 
 @dataclasses.dataclass
 class SiteRecord:
-    """What became of the exchanges with one site; seconds and bytes where the engine notes them."""
+    """The outcome of the exchanges with one site; seconds and bytes where the engine notes them."""
 
     asked: int = 0
     answered: int = 0

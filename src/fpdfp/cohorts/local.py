@@ -224,7 +224,7 @@ class Participants(abc.ABC):
 
     @property
     def folder(self) -> Path | None:
-        """Where large arrays of what clients remember are kept; None for memory."""
+        """The folder for large arrays of clients' memory; None for main memory."""
         given = self.run.options.scratch
         return None if given is None else Path(given)
 

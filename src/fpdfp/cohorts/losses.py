@@ -30,7 +30,7 @@ OUTSIDE = 1e100
 
 @dataclasses.dataclass(frozen=True)
 class LossFacts:
-    """What the server must know of a site's losses, and their values at a probe and at zero."""
+    """Facts of a site's losses, and their values at a probe and at zero."""
 
     family: str
     shape: Shape
@@ -65,7 +65,7 @@ class LossFacts:
 @question("facts")
 @dataclasses.dataclass(frozen=True)
 class Facts(Question):
-    """What the server must know of the losses before it can choose steps, and what it asks regardless."""
+    """Facts that the server needs before it can choose steps."""
 
     reveals = reveals(uses="values hessians")
     answers = LossFacts
@@ -114,7 +114,7 @@ class LossBounds:
 @question("bounds")
 @dataclasses.dataclass(frozen=True)
 class Bounds(Question):
-    """How much the losses bend at most and at least.
+    """The largest and the smallest curvature of the losses.
 
     A question of its own: of these the server takes maxima, minima and means over clients, and a cohort that hides what
     single clients answer can answer it with these alone.
@@ -230,7 +230,7 @@ class SumsAtDuals:
 @question("duals")
 @dataclasses.dataclass(frozen=True)
 class Duals(Question):
-    """What a bound of F(x) − F* is computed from; x is that of the digest ``point``, which may be known already."""
+    """Sums from which a bound of F(x) − F* is computed; x belongs to the digest ``point``."""
 
     point: bytes
     part: Literal["start", "gradient", "curvature", "gap", "hessian"]

@@ -1,4 +1,4 @@
-"""What clients send for many problems at once: losses, gradients, sums at dual points, and scores, at many points."""
+"""Answers of clients for many problems at once: losses, gradients, sums at dual points, and scores, at many points."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class Evaluations(Question):
 
     @property
     def n_masses(self) -> int:
-        """How many weights of rows are sent: one of each fold, or that of all rows."""
+        """The number of sums of weights: one for each fold, or one for all rows."""
         return 1 if self.folds is None else self.folds.all
 
     @property

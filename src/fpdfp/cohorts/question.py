@@ -50,11 +50,12 @@ RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clien
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
     "cohorts.losses", "cohorts.many_points", "cohorts.rounds", "federation.questions",
+    "federation.descriptives",
 )  # fmt: skip
 
 
 class Reveals(NamedTuple):
-    """What a question declares for the guard.
+    """The declaration of a question for the guard.
 
     Attributes
     ----------
@@ -116,7 +117,7 @@ class Points(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """What most questions are answered with: arrays with a leading client axis, or messages and the bits of each.
+    """The common form of answers: arrays with a leading client axis, or messages and the bits of each.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ log = logging.getLogger("fpdfp.engines")
 
 
 class Worker:
-    """What runs in an actor: a site, whose losses are loaded when it starts, and again if it is restarted."""
+    """The program of an actor: a site, whose losses are loaded when it starts, and again if it is restarted."""
 
     def __init__(self, source: Any, clients: IntArray, threads: int) -> None:
         import numba

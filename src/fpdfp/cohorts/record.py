@@ -1,4 +1,4 @@
-"""What clients have answered, in a folder: a run that was interrupted continues there, and asks nothing twice.
+"""Answers of clients, stored in a folder: a run that was interrupted continues there, and asks nothing twice.
 
 What the server does with answers is a function of them. So a run begins anew, is given the answers that are there, and
 asks on from where it was: to the bits of a run that was not interrupted, and with its counts.

@@ -129,7 +129,7 @@ class RemoteEngine(Transport):
 
     @property
     def totals(self) -> Totals:
-        """How often replies were refused or did not come, and how often a site was sent what it lacked."""
+        """Counts of refused and missing replies, and of memories that were sent again."""
         return self.collector.totals
 
     @contextlib.contextmanager

@@ -49,7 +49,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a site must know of a run.
+    """The description of a run for a site.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ Kind = TypeVar("Kind", bound=Question)
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """What questions are about.
+    """The subject of questions.
 
     Attributes
     ----------

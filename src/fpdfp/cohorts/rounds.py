@@ -16,7 +16,7 @@ LARGEST_WORK = (1 << 31) - 1
 
 
 class Lacking(NamedTuple):
-    """What a site lacks to answer."""
+    """The parts that a site lacks to answer."""
 
     needs: tuple[str, ...]
 
@@ -48,7 +48,7 @@ class Participation(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Stamped(Question):
-    """What is asked of clients that remember something: with the stamps of what the server thinks they do.
+    """A question to clients with memory, with the server's stamps of that memory.
 
     Attributes
     ----------
@@ -158,7 +158,7 @@ class Certified:
 @question("answers")
 @dataclasses.dataclass(frozen=True)
 class Certificate(Stamped):
-    """What all clients certify of the gap: the encoded arrays of the method's question."""
+    """The clients' part of a certificate: the encoded arrays of the method's question."""
 
     frames: list[bytes]
 
@@ -178,7 +178,7 @@ class Certificate(Stamped):
 
 @dataclasses.dataclass(frozen=True)
 class Remembered:
-    """What the clients remember, a row for each."""
+    """The memory of the clients, a row for each."""
 
     memory: dict[str, Array]
 

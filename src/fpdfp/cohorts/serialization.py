@@ -202,7 +202,7 @@ def _width(array: Array) -> int:
 
 
 class _Reader:
-    """What is left of a parcel."""
+    """The rest of a parcel."""
 
     def __init__(self, data: memoryview) -> None:
         self.data, self.at = data, 1

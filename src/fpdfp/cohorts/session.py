@@ -27,7 +27,7 @@ NO_DRAWS = Draws(0, 0, np.zeros(1, dtype=np.int64))
 
 
 class Ask(NamedTuple):
-    """What the server asks of the clients of a round.
+    """The server's requests to the clients of a round.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Masks:
 
 
 class Session:
-    """What sites know of a run: its job, the model that differences refer to, and the point that was asked about.
+    """The state of sites in a run: its job, the model that differences refer to, and the point that was asked about.
 
     Parameters
     ----------

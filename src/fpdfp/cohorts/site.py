@@ -1,4 +1,4 @@
-"""What a site does: it holds some clients' losses, answers the server's requests, and keeps what clients remember.
+"""Sites: a site holds some clients' losses, answers the server's requests, and keeps what clients remember.
 
 The requests (:mod:`fpdfp.cohorts.requests`) of any engine are the same: Ray hands them to an actor, a federation sends
 them over a network. A request that comes twice has the same reply, since all randomness is a function of seed, round
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Stamp(NamedTuple):
-    """What the two sides compare: how many messages have been confirmed, and a digest of the memory after them."""
+    """A stamp: the number of confirmed messages, and a digest of the memory after them."""
 
     version: int
     digest: bytes

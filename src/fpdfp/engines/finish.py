@@ -1,4 +1,4 @@
-"""How a run with an l1 norm ends early: a Newton step in the features that are not zero, certified where it leads.
+"""Early end of a run with an l1 norm: a Newton step in the features that are not zero, certified where it leads.
 
 Near the solution few features count, and clients can afford to send how their losses curve in these. The server then
 minimises a quadratic model of f plus the penalty in these features, all others being zero, and requests a certificate
@@ -60,6 +60,8 @@ class Finish:
 
     def __init__(self, run: Run, tol: float) -> None:
         self.run, self.tol = run, tol
+        #: What the last step gained beside the most with which it is trusted.
+        self.beyond = 1.0
         problem = run.problem
         losses, penalty = problem.losses, problem.penalty
         self.weights: Array | None = None
@@ -129,7 +131,10 @@ class Finish:
         model = run.problem.model._replace(penalty=penalty, linop=Identity(x.shape), shape=x.shape)
         u = minimise(model, q, np.zeros_like(x)).u
         gain = penalty.value(x) - penalty.value(u) - q.value(u)
-        if not (math.isfinite(gain) and SQUARED * (gain / run.scale) ** 2 <= self.tol):
+        if not math.isfinite(gain):
+            return None
+        self.beyond = max(gain / run.scale, 0.0) / math.sqrt(self.tol / SQUARED)
+        if self.beyond > 1.0:
             return None
         reached = np.zeros(run.problem.model.shape, dtype=run.problem.model.dtype)
         reached[features] = u

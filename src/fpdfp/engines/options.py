@@ -107,7 +107,7 @@ class RunOptions:
 
     @property
     def file(self) -> Path | None:
-        """Where checkpoints are written: to ``checkpoint``, or to the file that the run continues from."""
+        """The file of checkpoints: ``checkpoint``, or to the file that the run continues from."""
         if self.checkpoint is not None:
             return Path(self.checkpoint)
         return self.source

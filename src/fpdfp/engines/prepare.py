@@ -34,7 +34,7 @@ from fpdfp.traffic import FULL, Downlink, Meter
 
 
 class Choices(NamedTuple):
-    """What runs, where that does not depend on what clients say.
+    """The parts of a run that do not depend on answers of clients.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a run returns: its history, the features that it was about, and the result."""
+"""Results of runs: history, features, and the result."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class FeatureSubset(NamedTuple):
 
     @property
     def mask(self) -> Announced:
-        """What clients receive: a one for each of these features, a zero for the others."""
+        """The mask that clients receive: a one for each of these features, a zero for the others."""
         return Announced.mask(self.numbers, self.shape[-1])
 
     def __str__(self) -> str:
@@ -224,7 +224,7 @@ class Result:
 
     @functools.cached_property
     def certificate(self) -> Certificate:
-        """How far x is from optimal."""
+        """The distance of x from optimality."""
         if isinstance(self._certify, Certificate):
             return self._certify
         certificate, traffic = self._certify()

@@ -41,7 +41,7 @@ class _Round(NamedTuple):
 
 
 class Certified(NamedTuple):
-    """What clients have certified: a bound of F(x) − F*, F(x), what that is compared with, and x as it was sent."""
+    """A certified bound of F(x) − F*, with F(x), its scale, and x as it was sent."""
 
     gap: float
     objective: float
@@ -139,12 +139,12 @@ class Run:
 
     @property
     def server_work(self) -> Work:
-        """What inner solves have cost the server so far."""
+        """The cost of inner solves at the server so far."""
         return self.spent + self.algorithm.server_work(self.state)
 
     @property
     def memory(self) -> Any:
-        """What clients keep between rounds, as far as it is known here."""
+        """The memory of clients between rounds, as far as it is known here."""
         return self.participants.memory
 
     @memory.setter
@@ -163,7 +163,7 @@ class Run:
 
     @property
     def compression(self) -> tuple[str, str]:
-        """What messages go through, up and down, in words."""
+        """A description of the compressors, up and down."""
         different = {repr(one) for one in self.compressors.values()}
         up = different.pop() if len(different) == 1 else ", ".join(f"{k}: {v!r}" for k, v in self.compressors.items())
         return up, repr(Full() if self.downlink is None else self.downlink.compressor)
@@ -260,7 +260,7 @@ class Run:
 
     @property
     def scale(self) -> float:
-        """What a gap is compared with, as far as the server knows: that of ``level``, or of the last point accepted."""
+        """The scale of a gap, as far as the server knows: of ``level``, or of the last point accepted."""
         level = self.level
         if isinstance(self.algorithm, TracksObjective):
             known = self.algorithm.known_objective(self.state)

@@ -53,7 +53,7 @@ SCHEDULE = (
 
 
 class Ending(NamedTuple):
-    """How a run ends: its status, a sentence, and the bound that it rests on, if clients have certified one.
+    """The end of a run: its status, a sentence, and the supporting bound, if clients have certified one.
 
     ``certificate`` is what there is to say of that point, if more is known than the bound.
     """
@@ -232,9 +232,12 @@ class Stopping:
     def _finish(self) -> Ending | None:
         """Take a Newton step in few features, and end where that leads to the tolerance."""
         run = self.run
-        self.finish_below = LESS * run.predicted_gap()
+        expected = run.predicted_gap()
+        self.finish_below = LESS * expected
         x = self.finish.step()
         if x is None:
+            # What a step gains shrinks as the gap does.
+            self.finish_below = min(LESS, 1.0 / max(self.finish.beyond, 1.0)) * expected
             return None
         certificate = run.problem.certificate(x, run.v, thorough=False)
         gap, scale = certificate.gap, certificate.scale
@@ -276,7 +279,7 @@ class Stopping:
 
     def _judge_step(self, certificate: Certificate, known: str, part: float = 1.0) -> Ending | None:
         """End where the server's own model of F expects no more than (a part of) the tolerance."""
-        run, slack = self.run, self.tol * certificate.scale
+        run, slack = self.run, self.tol * certificate.scale + self.run.problem.least_scale
         expected = run.predicted_gap() / certificate.scale
         # Below the rounding of F, a model of F says nothing about F.
         if not expected <= part * self.tol or self.tol < float(np.finfo(run.problem.model.dtype).eps):

@@ -175,7 +175,7 @@ def _support(x: Array) -> IntArray:
 
 
 class Looked(NamedTuple):
-    """What is known of the slopes of all features.
+    """Bounds of the slopes of all features.
 
     Attributes
     ----------

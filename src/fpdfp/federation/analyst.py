@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SiteStatus(NamedTuple):
-    """What the hub says about a site."""
+    """The state of a site at the hub."""
 
     name: str
     state: str
@@ -49,7 +49,7 @@ class SiteStatus(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What the hub says about all sites, and which certificates end soon."""
+    """The state of all sites at the hub, with certificates that end soon."""
 
     study: str
     software: str
@@ -203,12 +203,12 @@ class Federation(TableCohort):
 
     @property
     def engine(self) -> FederationEngine | None:
-        """What carries requests of the losses that were requested last; None before that."""
+        """The transport of the latest losses; None at first."""
         return self._engine
 
     @property
     def usage(self) -> Usage:
-        """What was sent and waited for so far."""
+        """The traffic and waiting time so far."""
         return self._link.usage
 
     @property

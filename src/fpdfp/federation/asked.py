@@ -1,4 +1,4 @@
-"""What a request is about, in words, for the log."""
+"""Descriptions of requests for the log."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Entry:
 
 
 class Verdict(NamedTuple):
-    """What a check of a log has found.
+    """The result of a check of a log.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class Audit:
 
     @property
     def anchor(self) -> Anchor:
-        """What others remember of this log: the number and the hash of its last line."""
+        """The others' record of this log: the number and the hash of its last line."""
         return Anchor(0, NOTHING[:DIGITS]) if self.last is None else Anchor(self.last.number, self.last.hash[:DIGITS])
 
     def has(self, anchor: Anchor) -> bool:

@@ -291,7 +291,7 @@ RECENT, SHORT, LONG = 50, 1 << 14, 1 << 18
 
 @dataclasses.dataclass
 class Measured:
-    """What exchanges took, without the time for which sites computed."""
+    """The time of exchanges without the sites' computing time."""
 
     latencies: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=RECENT))
     rates: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=RECENT))
@@ -316,7 +316,7 @@ class Measured:
 
 @dataclasses.dataclass
 class SiteUsage:
-    """What the exchanges with one site have cost so far."""
+    """The cost of the exchanges with one site so far."""
 
     waited: float = 0.0
     up: int = 0
@@ -325,7 +325,7 @@ class SiteUsage:
 
 @dataclasses.dataclass
 class Usage:
-    """What a federation has cost so far.
+    """The cost of a federation so far.
 
     Attributes
     ----------

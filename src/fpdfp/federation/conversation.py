@@ -1,4 +1,4 @@
-"""What the requests of a run have in common is sent once: then a short name stands for it.
+"""Heads of requests: the common part of a run's requests is sent once, and then named.
 
 The head of a request says whom it is for, of which run, model and plan it is, and what its questions are about. A site
 that has answered a request keeps its head by a digest of six bytes, for anyone who has sent it; later requests have the

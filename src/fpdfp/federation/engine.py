@@ -120,7 +120,7 @@ class Asking:
             return MessageError(f"it cannot be read ({type(error).__name__})")
 
     def _catch_up(self, seen: Any) -> None:
-        """Where a site has seen later requests than this clock gives, continue from there."""
+        """Continue the numbering from the latest request that a site has seen."""
         if type(seen) is int and self._sequence < seen < time.time_ns() + AHEAD:
             self._sequence = seen
 

@@ -68,7 +68,7 @@ class LostError(ConnectionError):
 
 
 class Message(NamedTuple):
-    """What is sent: its kind, what its head says, and its body.
+    """A message: its kind, its head, and its body.
 
     A body that is longer than the receiver takes is dropped while it comes in; ``dropped`` is its length.
     """
@@ -217,7 +217,7 @@ class Decoder:
 
 
 class Inbox(Generic[T]):
-    """What has come and waits to be dealt with: of limited length, so that a peer is read no faster than it is served.
+    """A queue of received messages: of limited length, so that a peer is read no faster than it is served.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def clock_difference(said: dict[str, Any], when: float | None = None) -> str | N
 
 
 class Backoff:
-    """How long to wait before the next attempt: twice as long each time, with chance so that not all come at once.
+    """The wait before the next attempt: twice as long each time, with chance so that not all come at once.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ RATES = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What those who connect may take of the hub.
+    """The limits of a peer at the hub.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Limits:
 
 
 class Rate:
-    """How much of something there may be: so much at once, and so much in a second in the long run."""
+    """A rate limit: an amount at once, and an amount a second in the long run."""
 
     def __init__(self, rate: float, at_once: float) -> None:
         self._rate, self._at_once = rate, at_once

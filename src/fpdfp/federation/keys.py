@@ -53,7 +53,7 @@ RENEW = 1 / 3
 
 
 class Pair(NamedTuple):
-    """Where a private key is, and the certificate or public key that belongs to it."""
+    """The file of a private key, with its certificate or public key."""
 
     key: Path
     public: Path
@@ -168,7 +168,7 @@ class Validity(NamedTuple):
     ends: datetime.datetime
 
     def left(self, now: datetime.datetime | None = None) -> datetime.timedelta:
-        """How long it is valid from now on; negative once it has ended."""
+        """The remaining validity; negative once it has ended."""
         return self.ends - (now or datetime.datetime.now(datetime.UTC))
 
     def is_due(self, now: datetime.datetime | None = None) -> bool:
@@ -349,7 +349,7 @@ def _builder(
 
 
 def _usage(*, authority: bool) -> x509.KeyUsage:
-    """What the key may be used for: to sign certificates, or to prove who one is."""
+    """The use of the key: to sign certificates, or to prove an identity."""
     from cryptography import x509
 
     return x509.KeyUsage(
@@ -425,7 +425,7 @@ def write_public(path: Path, content: bytes) -> None:
 
 
 class Asker(NamedTuple):
-    """Who asks, as the hub has verified by mutual TLS.
+    """The requester, verified by the hub with mutual TLS.
 
     Attributes
     ----------
@@ -444,7 +444,7 @@ class Asker(NamedTuple):
 
 
 class About(NamedTuple):
-    """What an identity or an invitation says about itself."""
+    """The description of an identity or an invitation."""
 
     study: str
     role: Role
@@ -453,7 +453,7 @@ class About(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """What is needed to connect: whom to believe, and who one is; all PEM."""
+    """The credentials of a connection: trusted authority and own identity, all PEM."""
 
     authority: bytes
     key: bytes
@@ -488,7 +488,7 @@ class Identity:
 
     @property
     def credentials(self) -> Credentials:
-        """What to connect with, as it is now."""
+        """The current credentials."""
         own = (self.folder / "own.pem").read_bytes()
         key, _, certificate = own.partition(b"-----BEGIN CERTIFICATE-----")
         return Credentials((self.folder / "ca.pem").read_bytes(), key, b"-----BEGIN CERTIFICATE-----" + certificate)
@@ -527,7 +527,7 @@ def pending_key(folder: Path) -> bytes:
 
 
 class Invitation(NamedTuple):
-    """What is in an invitation: about whom it is, and credentials that serve once, to enrol."""
+    """The content of an invitation: its recipient, and credentials that serve once, to enrol."""
 
     about: About
     credentials: Credentials

@@ -1,4 +1,4 @@
-"""What leaves a site, kept for those who must be able to see it, and held back until they have."""
+"""The outbox of a site: copies of what leaves, held back until a person releases them."""
 
 from __future__ import annotations
 

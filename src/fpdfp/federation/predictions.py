@@ -1,4 +1,4 @@
-"""What a model predicts for the rows of a site, and what the site reveals of that."""
+"""Predictions of a model for the rows of a site, and the answers about them."""
 
 from __future__ import annotations
 

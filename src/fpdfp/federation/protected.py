@@ -1,4 +1,4 @@
-"""What answers for a site at the levels ``sums`` and ``private``: a short list of questions, and nothing else.
+"""The gate of a site at the levels ``sums`` and ``private``: a short list of questions, and nothing else.
 
 ====================  ======  =======  ==========================================================================
 kind                  sums    private  answer
@@ -56,12 +56,14 @@ if TYPE_CHECKING:
 
 #: The files of masked sums and of the privacy budget in a site's folder.
 MASKS, LEDGER = "masks.journal", "privacy.journal"
+#: The least eigenvalue of the correlations of a site's columns and response, for which all combinations vary.
+CLEAR = 1e-6
 #: How many runs a site remembers the keys of, and how many models.
 RUNS, MODELS = 16, 16
 
 
 class Statement(NamedTuple):
-    """Which columns of a model vary at a site, one byte each, and the site's signature."""
+    """The columns of a model that vary at a site, and whether all combinations do: one byte each, and a signature."""
 
     varying: bytes
     signature: bytes
@@ -108,21 +110,44 @@ class ProtectedGuard(RequestGuard):
             if "type" not in declared:
                 raise ArgumentError("columns_of_the_table", f"must declare the type of {column!r} at this level")
         super().__init__(name, table, policy, folder)
-        self.secret = Secret.of(self.folder)
-        self.membership = membership_of(policy) if policy.members else None
-        if self.membership is not None and self.membership.identities.get(name) != self.secret.public:
-            self.close()
-            raise ArgumentError("members", f'must have this site\'s own key: {name} = "{self.secret.public.hex()}"')
-        self._journal = Journal(self.folder / MASKS)
-        self._ledger = Ledger(self.folder / LEDGER, policy.epsilon, policy.delta) if policy.level == "private" else None
         self._maskers: dict[str, Masker] = {}
         self._made: dict[bytes, Model] = {}
+        self._journal: Journal | None = None
+        self._ledger: Ledger | None = None
+        try:
+            self.secret = Secret.of(self.folder)
+            self.membership = membership_of(policy) if policy.members else None
+            if self.membership is not None and self.membership.identities.get(name) != self.secret.public:
+                own = f'{name} = "{self.secret.public.hex()}"'
+                raise ArgumentError("members", f"must have this site's own key: {own}")
+            self._journal = Journal(self.folder / MASKS)
+            if policy.level == "private":
+                self._ledger = Ledger(self.folder / LEDGER, policy.epsilon, policy.delta)
+            self._compare_with_log()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        for one in (getattr(self, "_journal", None), getattr(self, "_ledger", None)):
+        for one in (self._journal, self._ledger):
             if one is not None:
                 one.close()
         super().close()
+
+    def _counts(self) -> dict[str, float]:
+        masked = 0 if self._journal is None else len(self._journal.records)
+        releases = 0 if self._ledger is None else len(self._ledger.entries)
+        return super()._counts() | {"masked": masked, "releases": releases}
+
+    def _compare_with_log(self) -> None:
+        """Refuse to start with files that have less than the log: masks would be used again, and budgets come back."""
+        logged = {} if self.audit.last is None else self.audit.last.spent
+        for what, file in (("masked", MASKS), ("releases", LEDGER)):
+            if self._counts()[what] < logged.get(what, 0):
+                raise RuntimeError(
+                    f"{self.folder / file} has less than the log of this site: an older one was put in its place, or "
+                    "it was removed; look into it, and move the log elsewhere if that was on purpose"
+                )
 
     def _compute(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
         level = self.policy.level
@@ -179,6 +204,7 @@ class ProtectedGuard(RequestGuard):
         keys = read_pairs(asked.get("keys"), RunKey)
         run = run_name(str(asked["run"]))
         pairs = pair_keys(self.name, self._private_key(run), keys, self._members(), run)
+        assert self._journal is not None
         self._maskers[str(asked["run"])] = Masker(self.name, pairs, run, self._journal)
         while len(self._maskers) > RUNS:
             self._maskers.pop(next(iter(self._maskers)))
@@ -205,12 +231,15 @@ class ProtectedGuard(RequestGuard):
         return self._made[digest]
 
     def _varying(self, spec: ModelSpec) -> bytes:
-        """Return which columns have more than one value here; the intercept counts as one that has."""
-        X = self.table.features(spec, self.name).X
-        found = X.max(axis=0) > X.min(axis=0)
-        if spec.intercept:
-            found[len(spec.design.names)] = True
-        return bytes(found.astype(np.uint8))
+        """Return which columns have more than one value here, then the response, and whether all combinations have."""
+        rows = self.table.features(spec, self.name)
+        columns = np.column_stack([np.delete(rows.X, len(spec.design.names), axis=1), rows.y])  # without the intercept
+        varies = columns.max(axis=0) > columns.min(axis=0)
+        whole = bool(varies.all())
+        if whole:
+            unit = (columns - columns.mean(axis=0)) / columns.std(axis=0)
+            whole = bool(np.linalg.eigvalsh(unit.T @ unit / len(unit))[0] > CLEAR)
+        return bytes([*varies.astype(np.uint8).tolist(), int(whole)])
 
     def _tell_varying(self, asked: dict[str, Any]) -> dict[str, Any]:
         spec, digest = self._read_model(asked)
@@ -220,7 +249,7 @@ class ProtectedGuard(RequestGuard):
         return {"varying": varying, "signature": self.secret.identity.sign(told)}
 
     def _check_varying(self, asked: dict[str, Any], spec: ModelSpec, digest: bytes) -> None:
-        """Refuse a model with a column that varies at fewer than three members."""
+        """Refuse a model with a column, or a combination of columns, that varies at fewer than three members."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -234,16 +263,17 @@ class ProtectedGuard(RequestGuard):
                 key.verify(one.signature, varying_statement(members, run, digest, one.varying))
             except InvalidSignature:
                 raise Refusal(f"the statement of {name} is not signed by it", rule="members") from None
-            if len(one.varying) != spec.columns or not set(one.varying) <= {0, 1}:
-                raise MessageError("a statement must have 0 or 1 for each column")
+            if len(one.varying) != len(spec.design.names) + 2 or not set(one.varying) <= {0, 1}:
+                raise MessageError("a statement must have 0 or 1 for each column, the response, and combinations")
         if statements[self.name].varying != self._varying(spec):
             raise Refusal("the statement of this site is one of other data", rule="members")
         count = np.sum([list(one.varying) for one in statements.values()], axis=0)
-        few = [name for name, number in zip(spec.names, count, strict=True) if number < MEMBERS]
+        names = [*(f"the column {name!r}" for name in spec.design.names), "the response", "a combination of columns"]
+        few = [name for name, number in zip(names, count, strict=True) if number < MEMBERS]
         if few:
             raise Refusal(
-                f"the column {few[0]!r} varies at fewer than {MEMBERS} sites, so that its sums would be those of "
-                "single sites: leave it out, or join levels", rule="members",
+                f"{few[0]} varies at fewer than {MEMBERS} sites, so that its sums would be those of single sites: "
+                "leave columns out, or join levels", rule="members",
             )  # fmt: skip
 
     def _add_information(self, asked: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Who may connect: the sites and analysts of a study, and the fingerprints of their certificates.
+"""The registry of a study: its sites and analysts, and the fingerprints of their certificates.
 
 The registry is one file, written whole and readable by its owner alone. The hub reads it again when it has changed, so
 a command that removes a site takes effect while the hub runs; both change it under a lock.

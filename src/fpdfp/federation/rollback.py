@@ -1,4 +1,4 @@
-"""What cannot be rolled back unnoticed: the numbers of requests at a site, and the last lines of sites' logs elsewhere.
+"""Protection against rollback: the numbers of requests at a site, and the last lines of sites' logs elsewhere.
 
 A site refuses a request that is older than one of its run (:class:`ReplayGuard`); the numbers are in a file of slots
 that outlives the process.

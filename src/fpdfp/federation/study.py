@@ -119,7 +119,7 @@ class Study:
 
     @property
     def address(self) -> str:
-        """Where sites and analysts elsewhere find the hub."""
+        """The address of the hub for sites and analysts."""
         return keys.join_address(self.hosts[0], self.port)
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 from fpdfp import steps
 from fpdfp._typing import Array, Shape
 from fpdfp.errors import ArgumentError
+from fpdfp.losses.base import EPS, ROUNDINGS
 from fpdfp.methods._forms import ServerSolves
 from fpdfp.methods.base import Facts, Method, TracksObjective, Traits, Update
 from fpdfp.precondition.base import full, lower
@@ -247,7 +248,11 @@ class ProximalNewtonAlgorithm(ServerSolves, TracksObjective):
             return math.inf if found.work.unsolved else 0.0
         nearest = image if penalty.finite else penalty.project(image)
         young = penalty.value(nearest) + penalty.conjugate(found.v) - float(np.vdot(nearest, found.v))
-        return max(young, 0.0) + float(np.abs(found.v * (nearest - image)).sum())
+        young += float(np.abs(found.v * (nearest - image)).sum())
+        # Other coordinates leave zeros of Bu that are rounding of the largest entries of u.
+        rounding = ROUNDINGS * EPS * float(np.abs(found.u).max(initial=0.0)) / self.model.largest_lambda**0.5
+        hidden = penalty.value(np.full(image.shape, rounding)) if penalty.finite else 0.0
+        return max(young - hidden, 0.0)
 
     def known_objective(self, state: ProximalNewtonState) -> float:
         return float(state.numbers[0])

@@ -1,4 +1,4 @@
-"""What is said of single features, by number or by name: factors of penalties, limits, starting values."""
+"""Settings of single features, by number or by name: factors of penalties, limits, starting values."""
 
 from __future__ import annotations
 

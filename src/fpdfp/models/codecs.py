@@ -1,4 +1,4 @@
-"""How what a fitted model knows is written as JSON and read again: every value is checked for what it must be."""
+"""Fitted models as JSON: every value is checked when it is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
 
 
 class Codec(NamedTuple):
-    """How a value is written, and read; ``read(value, name)`` raises MessageError for anything else."""
+    """A codec of a value; ``read(value, name)`` raises MessageError for anything else."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any, str], Any]
@@ -123,6 +123,8 @@ def _read_plan(value: Any, name: str) -> Plan:
         list(validate(tree["used"], tuple[int, ...], f"{name}: used")),
         NUMBER.read(tree["weight_scale"], f"{name}: weight_scale"),
         validate(tree["counts"], tuple[int, ...], f"{name}: counts"),
+        validate(tree["ordered"], bool, f"{name}: ordered"),
+        validate(tree["imputed"], tuple[str, ...], f"{name}: imputed"),
     )
 
 
@@ -137,6 +139,7 @@ TEXT = _typed(str | None)
 TRUTH = _typed(bool)
 LABELS = Codec(_write_labels, _read_labels)
 LABEL = Codec(lambda value: _write_labels([value]), lambda value, name: _read_labels(value, name)[0])
+TEXTS = Codec(list, lambda value, name: validate(value, tuple[str, ...], name))
 COUNTS = Codec(lambda value: {str(name): int(one) for name, one in value.items()}, _read_counts)
 PLAN = Codec(_write_plan, _read_plan)
 FAMILY = Codec(lambda value: dump(Distribution.of(value)), _read_family)

@@ -1,4 +1,4 @@
-"""How good a fitted model is, at sites that may have had no part in the fit: asked of them as sums and counts."""
+"""Evaluation of a fitted model from sums and counts, also at sites without a part in the fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kind of outcome a model has: its losses, the layout of its coefficients, their names, and its predictions."""
+"""Kinds of outcomes: losses, the layout of its coefficients, their names, and its predictions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SiteEffects = Literal["none", "fixed", "random"]
 
 
 class Scaled(NamedTuple):
-    """How features were centred and scaled (by 1 where they are constant)."""
+    """The centres and scales of features (1 for constant ones)."""
 
     centre: Array
     scale: Array
@@ -46,7 +46,7 @@ class Coefficients(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What is known of the rows of a matrix besides their features."""
+    """Properties of the rows of a matrix besides their features."""
 
     y: Array
     weights: Array | None = None
@@ -60,7 +60,7 @@ class Data(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ClassLikelihood:
-    """What inference asks of a family of outcomes, for classes: the deviance is −2 log-likelihood."""
+    """The interface of classes for inference: the deviance is −2 log-likelihood."""
 
     name: str
     link: str
@@ -73,7 +73,7 @@ class ClassLikelihood:
 
 
 class PartialLikelihood:
-    """What inference asks of a family of outcomes, for times of events."""
+    """The interface of event times for inference."""
 
     name, link, has_dispersion, is_likelihood = "Cox", "log", False, True
 
@@ -95,11 +95,14 @@ class Outcome(abc.ABC):
         Whether a fit without a given method takes Newton steps, penalties or not.
     has_constant
         Whether the model has intercepts among its public coefficients.
+    aliases
+        Whether coefficients are left out that others of a formula determine: those of one linear predictor.
     """
 
     survives: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     has_constant: ClassVar[bool] = True
+    aliases: ClassVar[bool] = False
     #: The labels of classes, None for other outcomes.
     classes: Array | None = None
 
@@ -230,6 +233,8 @@ class Numbers(Outcome):
         The edges of periods, for times of events in discrete time.
     """
 
+    aliases = True
+
     distribution: Family = dataclasses.field(kw_only=True)
     glm: bool = True
     effects: SiteEffects = "none"
@@ -253,7 +258,7 @@ class Numbers(Outcome):
 
     @property
     def stratifies(self) -> bool:
-        return bool(self.periods) or self.distribution.name == "binomial"
+        return bool(self.periods) or isinstance(self.distribution, Binomial)
 
     def describe(self) -> dict[str, Any]:
         return {"periods": self.periods} if self.periods else {}
@@ -305,7 +310,7 @@ class Numbers(Outcome):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Classes(Outcome):
-    """What outcomes of classes share; ``labels`` are the classes in the order of the model."""
+    """Base of outcomes with classes; ``labels`` are the classes in the order of the model."""
 
     labels: tuple[Any, ...] = ()
 
@@ -324,6 +329,8 @@ class Classes(Outcome):
 @dataclasses.dataclass(frozen=True, eq=False)
 class TwoClasses(Classes):
     """Two classes, with the logistic loss; that of a family with weights, offsets or weights of classes."""
+
+    aliases = True
 
     glm: bool = False
     class_weights: tuple[float, ...] = ()
@@ -644,6 +651,8 @@ class Ordered(Classes):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hazards(Outcome):
     """Times of events, compared within sites and strata: Cox's partial likelihood."""
+
+    aliases = True
 
     ties: Ties = "efron"
 

@@ -26,7 +26,7 @@ STEPS, SETTLED = 50, 1e-6
 
 
 class Structure(NamedTuple):
-    """What a model penalises: g, B (None: the identity), and the ridge of each column."""
+    """The penalty of a model: g, B (None: the identity), and the ridge of each column."""
 
     penalty: penalties.Penalty
     linop: linops.LinOp | None
@@ -117,7 +117,7 @@ class Columns(NamedTuple):
 
 
 class Details(NamedTuple):
-    """What a penalty needs of a design.
+    """The part of a design that a penalty needs.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class Details(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ModelPenalty(abc.ABC):
-    r"""What all penalties of models have.
+    r"""Base class of the penalties of models.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ STILL = 1e-10
 
 
 class Exchanging(Protocol):
-    """What carries requests to sites: :class:`fpdfp.Federation`."""
+    """The transport of requests to sites: :class:`fpdfp.Federation`."""
 
     @property
     def names(self) -> list[str]:
@@ -311,7 +311,7 @@ class PrivateModel:
 
     @property
     def privacy(self) -> Any:
-        """What it cost, and in what unit."""
+        """The cost, with its unit."""
         return self.fit.privacy
 
     def frame(self, level: float = 0.95) -> Any:

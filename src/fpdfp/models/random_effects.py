@@ -27,7 +27,7 @@ VANISHED = 1e7
 
 
 class Sums(NamedTuple):
-    """What all sites say together at a fit: coefficients, score, information, other ridges, Pearson's sum, rows.
+    """Sums of all sites at a fit: coefficients, score, information, other ridges, Pearson's sum, rows.
 
     Only of columns that are not kept at zero; the last ones, ``effects`` of them, are those of sites.
     """

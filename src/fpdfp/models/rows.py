@@ -1,4 +1,4 @@
-"""What is given of rows: tables and tensors, weights, offsets, sites, times, and the weights of classes."""
+"""Arguments about rows: tables and tensors, weights, offsets, sites, times, and the weights of classes."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ def as_targets(y: Any) -> Any:
     if missing.any():
         raise ArgumentError("y", f"must have a value for every row, but {_count(missing)}")
     return y
+
+
+def scale_of(y: Any) -> list[Any] | None:
+    """Return the categories of an ordered categorical column in their order; None for anything else."""
+    dtype: Any = getattr(y, "dtype", None)
+    return list(dtype.categories) if getattr(dtype, "ordered", False) else None
 
 
 def _array(name: str, value: Any) -> Any:
@@ -235,4 +241,5 @@ def take_rows(rows: ModelRows, some: Array) -> ModelRows:
     """Return some rows."""
     times = None if rows.times is None else Times(*(one[some] for one in rows.times))
     weights, offset, strata = (None if one is None else one[some] for one in (rows.weights, rows.offset, rows.strata))
-    return ModelRows(rows.X[some], rows.y[some], weights, offset, times, strata)
+    clusters = None if rows.clusters is None else rows.clusters[some]
+    return ModelRows(rows.X[some], rows.y[some], weights, offset, times, strata, clusters)

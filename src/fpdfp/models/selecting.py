@@ -42,7 +42,7 @@ class PenalisedModels:
 
     @functools.cached_property
     def details(self) -> Details:
-        """What the penalty needs of the design; a graph is learnt from the sites' moments once."""
+        """The structure of the penalty; a graph is learnt from the sites' moments once."""
         return self.design.details(self.settings.penalty, progress=self.settings.options.progress)
 
     def of(self, penalty: ModelPenalty) -> Model:

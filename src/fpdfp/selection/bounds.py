@@ -47,7 +47,7 @@ ROOM = 1 << 25
 
 
 class Space(Protocol):
-    """What bounds need of a batch of problems, or of those of its features that are left: see :class:`Batch`."""
+    """The part of a batch that bounds need, for all or the remaining features: see :class:`Batch`."""
 
     problem: Problem
     d: int
@@ -184,7 +184,7 @@ def bound_wide(wide: Wide, tasks: Sequence[Task]) -> None:
 
 
 class End(NamedTuple):
-    """Where a problem is expected to be least, its dual there, and what is known of its quadratic model elsewhere."""
+    """The expected minimum of a problem, its dual there, and its quadratic model elsewhere."""
 
     x: Array
     v: Array
@@ -203,7 +203,7 @@ class Ready(NamedTuple):
 
 
 class Questions:
-    """What is asked about problems that share what their penalties see."""
+    """A question about problems whose penalties share B."""
 
     def __init__(self, batch: Space, tasks: Sequence[Task], feasibility: Feasibility) -> None:
         self.batch, self.feasibility = batch, feasibility

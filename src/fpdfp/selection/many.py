@@ -19,8 +19,7 @@ from fpdfp.folds import Folds
 from fpdfp.problem import Problem
 from fpdfp.selection.batch import Batch
 from fpdfp.selection.bounds import bound_gaps
-from fpdfp.selection.flat import flatten
-from fpdfp.selection.task import Task
+from fpdfp.selection.task import Task, flatten
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -20,10 +20,9 @@ from fpdfp.problem import Model, Problem
 from fpdfp.selection.batch import Batch
 from fpdfp.selection.bounds import bound_gaps
 from fpdfp.selection.curves import finish_axes, make_axes
-from fpdfp.selection.flat import flatten
 from fpdfp.selection.largest import check_alphas, largest_alpha, make_grid
 from fpdfp.selection.many import collect, run
-from fpdfp.selection.task import Anchor, Task
+from fpdfp.selection.task import Anchor, Task, flatten
 
 
 def multiply(penalty: Penalty, factor: float) -> Penalty:

@@ -1,4 +1,4 @@
-"""How stable a selection of features is: in halves of the rows, and in samples of sites."""
+"""Stability of a selection of features: in halves of the rows, and in samples of sites."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fpdfp.selection.curves import finish_axes, make_axes
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Stability:
-    """How often features are selected in halves of the rows.
+    """The frequency of selection of features in halves of the rows.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class Stability:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Bootstrap:
-    """How coefficients vary between samples of sites.
+    """The variation of coefficients between samples of sites.
 
     Attributes
     ----------

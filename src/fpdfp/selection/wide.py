@@ -324,7 +324,7 @@ class Wide:
 
     @property
     def inside(self) -> IntArray:
-        """Where the features of the working set are among those that are left."""
+        """The places of the working set among the remaining features."""
         return np.searchsorted(self.left, self.features)
 
     @property

@@ -1,0 +1,47 @@
+"""Pages, docstrings and errors are in plain words: few stilted phrases, short sentences, narrow code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tools import words
+
+#: Phrases per 1,000 words.
+MOST = 2.0
+#: Pages that readers follow from top to bottom; sentences of the others have formulas or list measurements.
+GUIDES = (
+    "README", "CONTRIBUTING", "CHANGELOG", "tutorials/", "howto/", "federation/", "estimators", "selection",
+    "inference", "survival", "validation", "choosing", "engines",
+)  # fmt: skip
+#: Characters of a line of code on a page.
+WIDEST = 88
+
+
+@pytest.mark.parametrize("kind", ["pages", "docstrings", "errors"])
+def test_stilted_phrases_are_rare(kind: str) -> None:
+    rates, places = words.count()
+    assert rates[kind] <= MOST, "\n".join(places)
+
+
+def test_sentences_of_guides_are_short() -> None:
+    long = words.long_sentences()
+    assert [one for one in long if one.removeprefix("docs/").startswith(GUIDES)] == []
+
+
+def test_lines_of_code_fit_a_page() -> None:
+    wide = [
+        f"{page.name}: {line}"
+        for page in words.pages()
+        for code in re.findall(r"^```(?:python|toml)\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for line in code.splitlines()
+        if len(line) > WIDEST
+    ]
+    assert wide == []
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("One. Two words.", 2), ("* a\n* b", 2), ("It is short: yes.", 1), ("## Title\n\nText.", 2)]
+)
+def test_sentences_are_found(text: str, count: int) -> None:
+    assert len(list(words.sentences(text))) == count
