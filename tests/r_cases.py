@@ -117,9 +117,9 @@ def times(case: dict[str, Any]) -> Times:
 @functools.cache
 def _study(name: str) -> pd.DataFrame:
     told = cases("study")[f"data {name}"]["r"]
-    levels = told["levels"] or {}
+    levels, ordered = told["levels"] or {}, told["ordered"] or []
     return pd.DataFrame({
-        column: pd.Categorical(values, categories=levels[column]) if column in levels else values
+        column: pd.Categorical(values, levels[column], ordered=column in ordered) if column in levels else values
         for column, values in told["columns"].items()
     })  # fmt: skip
 

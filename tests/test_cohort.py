@@ -34,6 +34,9 @@ from fpdfp.federation.table import SiteTable
 from fpdfp.losses import Losses
 from fpdfp.precondition.cost import Network
 
+#: Means that are put in are no concern here.
+pytestmark = pytest.mark.filterwarnings("ignore:means were put in")
+
 
 class SitesEngine(RemoteEngine):
     """Sites made from a model's specification, reached through bytes."""

@@ -142,8 +142,8 @@ def test_several_classes(kind: str) -> None:
     model: Any = {
         "softmax": fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01)),
         "multinomial": fpdfp.FederatedMultinomialRegression(reference="mid"),
-        "ordinal": fpdfp.FederatedOrdinalRegression(),
-        "probit": fpdfp.FederatedOrdinalRegression("probit"),
+        "ordinal": fpdfp.FederatedOrdinalRegression(order=["low", "mid", "top"]),
+        "probit": fpdfp.FederatedOrdinalRegression("probit", order=["low", "mid", "top"]),
     }[kind]
     model.fit(X[:200], y[:200], groups=site[:200])
     found = model.evaluate(X[200:], y[200:], groups=site[200:])
@@ -194,10 +194,13 @@ CASES: dict[str, tuple[Any, str]] = {
     "weights": (fpdfp.FederatedLogisticRegression("none"), "died ~ age + stage"),
     "softmax": (fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01), standardize=True), "grade ~ age + stage"),
     "multinomial": (fpdfp.FederatedMultinomialRegression(), "grade ~ age"),
-    "ordinal": (fpdfp.FederatedOrdinalRegression(standardize=True), "grade ~ age + stage"),
+    "ordinal": (fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"], standardize=True), "grade ~ age + stage"),
     "shifted": (fpdfp.FederatedMultinomialRegression(), "grade ~ age + offset(pressure / 500)"),
     "multinomial effects": (fpdfp.FederatedMultinomialRegression(site_effects="fixed"), "grade ~ age"),
-    "ordinal effects": (fpdfp.FederatedOrdinalRegression(site_effects="fixed"), "grade ~ age + stage"),
+    "ordinal effects": (
+        fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"], site_effects="fixed"),
+        "grade ~ age + stage",
+    ),
     "linear": (fpdfp.FederatedLinearRegression("none"), "dose ~ age * stage"),
     "glm": (fpdfp.FederatedGLM("gamma", "log"), "I(dose + 5) ~ age + offset(pressure / 1000)"),
     "cloglog": (fpdfp.FederatedGLM("binomial", "cloglog"), "died ~ age"),

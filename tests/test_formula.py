@@ -177,7 +177,7 @@ def test_natural_splines_are_linear_beyond_their_bounds() -> None:
         ("y ~ I(__import__('os').system('true'))", "formulas do not know|not a function|without their module"),
         ("y ~ .", "must name its columns"),
         ("y ~ 2:a", "multiply a term with a number"),
-        ("y ~ y", "its response"),
+        ("y ~ y", "on the right of '~' too"),
         ("y ~ a | b", "cannot be read|of the form"),
         ("y ~ -1", "a term or an intercept"),
         ("y ~ a b", "cannot be read"),

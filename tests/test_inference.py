@@ -54,12 +54,12 @@ def test_standard_errors_are_those_of_statsmodels(name: str) -> None:
         seconds = outcomes(name) / np.exp(X @ x)
         parts = [X[owner == s].T @ (X[owner == s] * seconds[owner == s, None]) for s in range(3)]
         sites = [replace(site, hessian=part) for site, part in zip(sites, parts, strict=True)]
-    np.testing.assert_allclose(np.sqrt(np.diag(covariance(sites, kind="HC0"))), expected["HC0"], rtol=1e-7)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance(sites, errors="HC0"))), expected["HC0"], rtol=1e-7)
     with pytest.warns(DataWarning, match="3 sites"):
-        clustered = covariance(sites, kind="sites")
+        clustered = covariance(sites, errors="sites")
     np.testing.assert_allclose(np.sqrt(np.diag(clustered)), expected["sites"], rtol=1e-7)
     for kind in ("HC1", "robust") if name == "gaussian" else ():
-        np.testing.assert_allclose(np.sqrt(np.diag(covariance(sites, kind=kind))), expected["HC1"], rtol=1e-7)
+        np.testing.assert_allclose(np.sqrt(np.diag(covariance(sites, errors=kind))), expected["HC1"], rtol=1e-7)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -102,7 +102,7 @@ def test_the_jackknife_is_that_of_leaving_out_a_site() -> None:
     x = fit("gaussian", X, y)
     without = [fit("gaussian", X[owner != s], y[owner != s]) - x for s in range(3)]
     with pytest.warns(DataWarning, match="too small$"):
-        found = covariance(by_site("gaussian", X, y, owner, x), kind="jackknife")
+        found = covariance(by_site("gaussian", X, y, owner, x), errors="jackknife")
     np.testing.assert_allclose(found, 2 / 3 * sum(np.outer(one, one) for one in without), rtol=1e-9, atol=1e-15)
 
 
@@ -250,8 +250,8 @@ def test_errors_by_site_use_the_number_of_sites() -> None:
     with pytest.raises(ArgumentError, match="3 sites can test at most 2 together"):
         wald_test(table, NAMES[1:])
     for kind in ("sites", "jackknife"):
-        with pytest.raises(ArgumentError, match=f"kind '{kind}' needs the sums of at least 3 sites.*got 2"):
-            covariance(sites[:2], kind=kind)
+        with pytest.raises(ArgumentError, match=f"errors '{kind}' needs the sums of at least 3 sites.*got 2"):
+            covariance(sites[:2], errors=kind)
 
 
 def test_plain_intervals_after_a_penalised_fit_are_refused() -> None:
@@ -274,16 +274,16 @@ def test_what_has_no_covariance_is_refused_by_name() -> None:
     own = np.concatenate([X, (owner == 2)[:, None] * 1.0], axis=1)
     x = fit("gaussian", own, y)
     with pytest.raises(ArgumentError, match="without site 2 the Hessian has no information on south"):
-        covariance(by_site("gaussian", own, y, owner, x), kind="jackknife", names=[*NAMES, "south"])
+        covariance(by_site("gaussian", own, y, owner, x), errors="jackknife", names=[*NAMES, "south"])
     few = Information.of_rows(X[:4], np.ones(4), np.ones(4), weight=4, pearson=1.0)
     with pytest.raises(ArgumentError, match="rows must be more than the 4 coefficients"):
         few.dispersion()
     with pytest.raises(ArgumentError, match="more rows than the 4 coefficients"):
-        covariance(few, kind="HC1")
+        covariance(few, errors="HC1")
     with pytest.raises(ArgumentError, match="meat"):
-        covariance(replace(site.take([0, 1]), meat=None), kind="HC0")
-    with pytest.raises(ArgumentError, match="kind must be one of 'model'"):
-        covariance(site, kind="hc9")
+        covariance(replace(site.take([0, 1]), meat=None), errors="HC0")
+    with pytest.raises(ArgumentError, match="errors must be one of 'model'"):
+        covariance(site, errors="hc9")
     with pytest.raises(ArgumentError, match="at least one site"):
         covariance([])
     with pytest.raises(ArgumentError, match="must be Information"):

@@ -76,7 +76,7 @@ def test_with_the_exact_inverse_it_is_least_squares() -> None:
     np.testing.assert_allclose(table.covariance, covariance(total, total.pearson / 57), rtol=1e-10)
     assert "debiased lasso, nodewise with alpha = 0" in table.errors
     robust = debias(NAMES, shrunk, total, has_dispersion=True, node_alpha=0.0, errors="HC0")
-    np.testing.assert_allclose(robust.covariance, covariance(total, kind="HC0"), rtol=1e-10)
+    np.testing.assert_allclose(robust.covariance, covariance(total, errors="HC0"), rtol=1e-10)
 
 
 def test_a_lasso_of_counts_is_corrected_towards_the_truth() -> None:

@@ -74,7 +74,7 @@ def test_robust_errors_of_a_site() -> None:
     for site, table in enumerate(site_tables(NAMES, x, sites, has_dispersion=True, errors="HC0")):
         own = owner == site
         z = fit("gaussian", X[own], y[own])
-        exact = covariance(by_site("gaussian", X[own], y[own], owner[own], z), kind="HC0")
+        exact = covariance(by_site("gaussian", X[own], y[own], owner[own], z), errors="HC0")
         assert table is not None
         np.testing.assert_allclose(table.standard_errors, np.sqrt(np.diag(exact)), rtol=0.02)
     with pytest.raises(ArgumentError, match="meat"):

@@ -110,7 +110,7 @@ CASES: dict[str, tuple[Any, str]] = {
     "fixed effects": (fpdfp.FederatedGLM("poisson", site_effects="fixed"), "visits ~ age + dose"),
     "random effects": (fpdfp.FederatedGLM("binomial", site_effects="random"), "died ~ age + dose"),
     "multinomial": (fpdfp.FederatedMultinomialRegression(), "grade ~ age + dose"),
-    "ordinal": (fpdfp.FederatedOrdinalRegression(), "grade ~ age + dose"),
+    "ordinal": (fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"]), "grade ~ age + dose"),
     "cox": (fpdfp.FederatedCoxRegression(baseline=False), "Surv(time, died) ~ age + dose"),
 }
 

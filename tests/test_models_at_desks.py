@@ -80,7 +80,7 @@ MODELS: dict[str, Any] = {
     "by class": (fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01), class_weight={True: 3.0}), "died ~ x + C(z)"),
     "fixed": (fpdfp.FederatedGLM("poisson", site_effects="fixed"), "visits ~ x + C(z)"),
     "fixed, classes": (fpdfp.FederatedMultinomialRegression(site_effects="fixed"), "grade ~ x"),
-    "fixed, order": (fpdfp.FederatedOrdinalRegression(site_effects="fixed"), "grade ~ x"),
+    "fixed, order": (fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"], site_effects="fixed"), "grade ~ x"),
     "three classes": (fpdfp.FederatedLogisticRegression("none"), "grade ~ x"),
     "overdispersed": (fpdfp.FederatedGLM("negative binomial"), "visits ~ x + C(z)"),
 }

@@ -51,7 +51,7 @@ def test_the_package_is_a_command_too() -> None:
 def test_the_demonstration(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "out"), "--rounds", "150"])
     assert done.exit_code == 0, done.output
-    for word in ("treated", "exp(coefficient)", "total variation", "Mbit up", *demo.METHODS):
+    for word in ("treated", "odds ratio", "total variation", "Mbit up", *demo.METHODS):
         assert word in done.output
     for picture in ("hospitals", "scan", "methods"):
         assert (tmp_path / "out" / f"{picture}.png").read_bytes().startswith(b"\x89PNG")

@@ -17,6 +17,9 @@ from fpdfp.errors import ModelFileError
 from fpdfp.federation.table import SiteTable
 from tests.test_cohort import patients
 
+#: Means that are put in are no concern here.
+pytestmark = pytest.mark.filterwarnings("ignore:means were put in")
+
 TABLE = patients().assign(
     visits=np.random.default_rng(1).poisson(2.0, 240) * np.random.default_rng(2).integers(0, 3, 240)
 )
@@ -36,7 +39,10 @@ MODELS: dict[str, Any] = {
     "tweedie": (fpdfp.FederatedGLM(fpdfp.families.Tweedie(power=1.3)), "visits ~ age"),
     "negative binomial": (fpdfp.FederatedGLM("negative binomial"), "visits ~ age + smoker"),
     "multinomial": (fpdfp.FederatedMultinomialRegression("b"), f"grade ~ {FORMULA}"),
-    "ordinal": (fpdfp.FederatedOrdinalRegression("probit", standardize=True), f"grade ~ {FORMULA}"),
+    "ordinal": (
+        fpdfp.FederatedOrdinalRegression("probit", order=["a", "b", "c"], standardize=True),
+        f"grade ~ {FORMULA}",
+    ),
 }
 
 
@@ -86,7 +92,7 @@ def test_models_of_matrices(tmp_path: Path) -> None:
     for kind, target in (
         (fpdfp.FederatedLinearRegression(), y * 1.0),
         (fpdfp.FederatedGLM("poisson"), y * 1.0),
-        (fpdfp.FederatedOrdinalRegression(), np.array(["a", "b", "c"])[y]),
+        (fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"]), np.array(["a", "b", "c"])[y]),
         (fpdfp.FederatedMultinomialRegression(), y),
         (fpdfp.FederatedLogisticRegression(fpdfp.Graph(graph=[(0, 1)])), y > 0),
     ):
@@ -112,7 +118,9 @@ def test_objects_have_their_defaults(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("models") / "model.json"
-    fpdfp.FederatedOrdinalRegression().fit(TABLE, "grade ~ age + stage", groups="hospital").save(path)
+    fpdfp.FederatedOrdinalRegression(order=["a", "b", "c"]).fit(TABLE, "grade ~ age + stage", groups="hospital").save(
+        path
+    )
     return json.loads(path.read_text())
 
 

@@ -47,17 +47,17 @@ def chosen() -> Any:
 
 
 def test_the_folder_of_a_fit_has_its_table_and_its_sites(fitted: Any, tmp_path: Path) -> None:
-    folder = fitted.write_run(tmp_path / "fit", name="a fit", level=0.9, exponentiate=True)
+    folder = fitted.write_run(tmp_path / "fit", name="a fit", level=0.9, ratios=True)
     run = load(folder)
     assert (run.info["name"], run.info["status"], run.info["rounds"]) == ("a fit", "converged", fitted.n_iter_)
     assert run.history.rows == fitted.history_.rows
     assert [one["samples"] for one in run.info["clients"]] == list(fitted.rows_.values())
     found = describe(folder)
     assert found["trouble"] == []
-    table, said = fitted.table(level=0.9, exponentiate=True), found["summary"]
+    table, said = fitted.summary(level=0.9).table, found["summary"]
     assert (said["names"], said["level"], said["of"]) == (list(table.names), 0.9, 4)
     for column in said["columns"]:
-        np.testing.assert_array_equal(column["values"], table.columns()[column["name"]])
+        np.testing.assert_array_equal(np.array(column["values"], dtype=float), table.columns()[column["name"]])
     facts = dict(said["facts"])
     assert facts["deviance"].startswith(f"{fitted.deviance_:.7g} on ")
     assert facts["family"] == "binomial, link logit"

@@ -86,11 +86,15 @@ if TYPE_CHECKING:
         Ridge,
         SparseGroup,
         TotalVariation,
+        correlations,
+        fit_sites,
+        histogram,
         load_model,
         log_rank_test,
         masked_glm,
         private_model,
         survival_curves,
+        table_one,
     )
     from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.precondition.cost import Network
@@ -164,12 +168,15 @@ __all__ = [
     "TotalVariation",
     "cohorts",
     "compress",
+    "correlations",
     "ct",
     "datasets",
     "engines",
     "errors",
     "families",
     "federation",
+    "fit_sites",
+    "histogram",
     "inference",
     "linops",
     "load_model",
@@ -193,6 +200,7 @@ __all__ = [
     "steps",
     "survival",
     "survival_curves",
+    "table_one",
     "tuning",
 ]
 
@@ -210,8 +218,8 @@ __getattr__ = attach(
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "load_model log_rank_test masked_glm private_model "
-        "survival_curves",
+        "correlations fit_sites histogram load_model log_rank_test masked_glm private_model "
+        "survival_curves table_one",
         "federation": "Federation",
         "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "

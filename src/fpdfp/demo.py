@@ -40,7 +40,7 @@ def show_hospitals(path: Path, seed: int) -> None:
     print("1. Three hospitals: which patients are readmitted?\n")
     patients = fpdfp.datasets.patients(seed=seed)
     model = fpdfp.FederatedGLM("binomial").fit(patients, "readmitted ~ age + C(stage) + treated", groups="hospital")
-    print(model.summary(exponentiate=True))
+    print(model.summary())
     fpdfp.inference.forest_plot(model.heterogeneity("treated", exponentiate=True), path)
     print(f"\nodds ratio of the treatment at each hospital: {path}\n")
 

@@ -50,6 +50,7 @@ RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clien
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
     "cohorts.losses", "cohorts.many_points", "cohorts.rounds", "federation.questions",
+    "federation.descriptives",
 )  # fmt: skip
 
 

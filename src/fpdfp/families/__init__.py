@@ -9,21 +9,22 @@ from fpdfp import _checks
 from fpdfp._kernels.jit import forget_stale_code
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.families.base import Family
-from fpdfp.families.binomial import Binomial
+from fpdfp.families.binomial import Binomial, QuasiBinomial
 from fpdfp.families.continuous import Gamma, Gaussian, InverseGaussian, Quantile, Tweedie
-from fpdfp.families.counts import NegativeBinomial, Poisson
+from fpdfp.families.counts import NegativeBinomial, Poisson, QuasiPoisson
 
 __all__ = [
-    "Binomial", "Family", "Gamma", "Gaussian", "InverseGaussian", "NegativeBinomial", "Poisson", "Quantile", "Tweedie",
-    "make",
+    "Binomial", "Family", "Gamma", "Gaussian", "InverseGaussian", "NegativeBinomial", "Poisson", "Quantile",
+    "QuasiBinomial", "QuasiPoisson", "Tweedie", "make",
 ]  # fmt: skip
 
 forget_stale_code(Path(__file__).parent)
 
-NAMED: dict[str, type[Family]] = {
-    kind.name: kind
-    for kind in (Gaussian, Binomial, Poisson, Gamma, InverseGaussian, NegativeBinomial, Tweedie, Quantile)
-}
+FAMILIES = (
+    Gaussian, Binomial, Poisson, Gamma, InverseGaussian, NegativeBinomial, Tweedie, Quantile, QuasiPoisson,
+    QuasiBinomial,
+)  # fmt: skip
+NAMED: dict[str, type[Family]] = {kind.name: kind for kind in FAMILIES}
 
 
 def make(family: Any, link: str | None = None, **parameters: float) -> Family:

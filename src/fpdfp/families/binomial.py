@@ -200,3 +200,21 @@ class Binomial(Family):
         mu, other = mean_of("logit", z), mean_of("logit", -z)
         moved = (scale - 1.0) * np.where(y > 0.5, -other + (1 - y), mu - y) - scale * change
         return kullback_leibler(moved, mu) + kullback_leibler(-moved, other)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class QuasiBinomial(Binomial):
+    r"""Shares with trials as weights, whose variance is φ times that of :class:`Binomial`.
+
+    Estimates are the same, errors have the estimated φ, and there is no likelihood.
+
+    >>> import fpdfp
+    >>> fpdfp.families.QuasiBinomial()
+    QuasiBinomial(link='logit')
+    """
+
+    name = "quasi-binomial"
+    has_dispersion = True
+
+    def log_likelihood(self, deviance: float, saturated: float, weight: float, rows: int) -> float:
+        return math.nan

@@ -141,6 +141,22 @@ def overdispersed_second(z: Any, y: Any, theta: Any, q: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
+class QuasiPoisson(Poisson):
+    r"""Counts whose variance is φμ: the estimates of :class:`Poisson`, errors with the estimated φ, no likelihood.
+
+    >>> import fpdfp
+    >>> fpdfp.families.QuasiPoisson()
+    QuasiPoisson(link='log')
+    """
+
+    name = "quasi-poisson"
+    has_dispersion = True
+
+    def log_likelihood(self, deviance: float, saturated: float, weight: float, rows: int) -> float:
+        return math.nan
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class NegativeBinomial(Family):
     r"""Counts with more variance than Poisson's: :math:`V(\mu) = \mu + \mu^2/\theta`, link log.
 

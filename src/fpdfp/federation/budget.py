@@ -88,7 +88,7 @@ class Budget:
             raise RuntimeError(f"{self.path} cannot be used: {error}") from None
         found = self.spent.counts()
         # Refusals are forgotten when a person has looked at them.
-        less = [name for name, count in (logged or {}).items() if name != "refusals" and found.get(name, 0) < count]
+        less = [name for name, count in found.items() if name != "refusals" and count < (logged or {}).get(name, 0)]
         if less:
             raise RuntimeError(
                 f"{self.path} has fewer {less[0]} than the log of this site: an older one was put in its place, or it "
@@ -152,7 +152,8 @@ class Budget:
         known = self.spent.times.setdefault(column, times)
         if known != times and self.policy.goes_by("cells"):
             raise refuse(
-                "cells", "this site tells of these times only at those that were asked for first; use the same"
+                "cells",
+                "this site tells of a column only at the times, or edges, that were asked for first; use the same",
             )
         self.write()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,10 @@ class TableCohort(Cohort):
     def losses(self, spec: ModelSpec) -> Losses:
         """Return the losses of a model, a client for each site, in order; those at sites know their engine."""
 
+    def without(self, sites: Collection[str]) -> TableCohort:
+        """Return the cohort without some sites."""
+        raise NotImplementedError(f"{type(self).__name__} has no parts")
+
     def ask(self, question: Question, clients: IntArray | None = None) -> Total:
         names = [self.names[i] for i in range(len(self.names)) if clients is None or i in clients]
         answers = self.gather(question, names, each=False)
@@ -53,14 +58,16 @@ def _count(question: Question, answers: Sequence[Any]) -> tuple[int, int]:
 
 
 class LocalCohort(TableCohort):
-    """A table in this process whose rows belong to sites.
+    """A table in this process whose rows belong to sites, or a table of each site.
 
     Parameters
     ----------
     table
-        A file, a data frame, or a :class:`SiteTable`.
+        A file, a data frame, or a :class:`SiteTable`. Or several: a dictionary by the names of sites, or a list, of
+        which files are named by their names without endings, and others by numbers.
     by
-        The name of the column that names each row's site, or the names themselves; None for one site.
+        The name of the column that names each row's site, or the names themselves; None for one site, and for several
+        tables.
     order
         The order of the sites; sorted by default. Sums are formed in this order.
 
@@ -75,6 +82,9 @@ class LocalCohort(TableCohort):
     """
 
     def __init__(self, table: Any, by: Any = None, order: Sequence[Any] | None = None) -> None:
+        if isinstance(table, Mapping | list | tuple):
+            self._names, self.tables = _read_several(table, by, order)
+            return
         frame = (
             None if isinstance(table, SiteTable) else read_frame(table).rename(columns=lambda name: str(name).strip())
         )
@@ -90,9 +100,8 @@ class LocalCohort(TableCohort):
                 )
             place = np.array([names.index(label) for label in labels])
             labels, owner = names, place[owner]
-        self._names: list[str] = labels
+        self._names = labels
         rows = [np.flatnonzero(owner == site) for site in range(len(labels))]
-        #: The table of each site; types are found from its own rows, as at the site.
         self.tables = [
             whole.take(own, [name for name in whole.columns if name != column])
             if frame is None
@@ -100,12 +109,21 @@ class LocalCohort(TableCohort):
             for own in rows
         ]
 
+    _names: list[str]
+    #: The table of each site; types are found from its own rows, as at the site.
+    tables: list[SiteTable]
+
     def __repr__(self) -> str:
         return f"LocalCohort({len(self.names)} sites, {sum(map(len, self.tables))} rows)"
 
     @property
     def names(self) -> list[str]:
         return self._names
+
+    def without(self, sites: Collection[str]) -> LocalCohort:
+        return LocalCohort({
+            name: table for name, table in zip(self.names, self.tables, strict=True) if name not in sites
+        })  # fmt: skip
 
     def describe(self) -> Schemas:
         """Return the columns of all sites side by side."""
@@ -149,3 +167,22 @@ def _sites(table: SiteTable, by: Any) -> tuple[list[str], Any, str | None]:
         raise ArgumentError("groups", f"must name the site of each of the {len(table)} rows, got shape {labels.shape}")
     sites, owner = _checks.labels("groups", labels.astype(str) if labels.dtype.kind in "OUT" else labels)
     return [str(one) for one in sites], owner, None
+
+
+def _read_several(tables: Any, by: Any, order: Any) -> tuple[list[str], list[SiteTable]]:
+    """Return the names of sites, and the table of each."""
+    if by is not None or order is not None:
+        raise ArgumentError("groups", "must be None where each site has a table of its own: its name is the key")
+    if not isinstance(tables, Mapping):
+        named = [Path(one).stem if isinstance(one, str | Path) else f"site {k}" for k, one in enumerate(tables)]
+        tables = dict(zip(named, tables, strict=True))
+        if len(tables) < len(named):
+            raise ArgumentError("table", f"must be files of different names, got {', '.join(named)}; give a dictionary")
+    names = [str(name) for name in tables]
+    if not names:
+        raise ArgumentError("table", "must have at least one site, got none")
+    found = [one if isinstance(one, SiteTable) else SiteTable.read(one) for one in tables.values()]
+    for name, one in zip(names, found, strict=True):
+        if not len(one):
+            raise ArgumentError("table", f"must have rows at every site, got none at {name!r}")
+    return names, found

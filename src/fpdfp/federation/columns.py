@@ -12,7 +12,7 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.datasets.readers import csv_rows
 from fpdfp.errors import ArgumentError, ArgumentTypeError, DataSetError
-from fpdfp.federation.questions import Kind
+from fpdfp.federation.questions import Kind, Order
 from fpdfp.formula.tree import Level
 
 #: Integers of at most this many different values have levels.
@@ -25,13 +25,17 @@ DECLARED = ("unit", "type", "levels")
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column: its type, its values (truth values and texts as numbers), its missing entries, its levels."""
+    """A column: its type, its values (truth values and texts as numbers), its missing entries, its levels.
+
+    ``order`` says where the order of the levels comes from.
+    """
 
     kind: Kind
     numbers: Array
     missing: Array
     levels: tuple[Level, ...] | None = None
     unit: str | None = None
+    order: Order = "sorted"
 
     def take(self, rows: Array) -> Column:
         """Return some rows of it."""
@@ -87,9 +91,12 @@ def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
             f"columns: {name!r}", f"type must be one of {', '.join(get_args(Kind)[:4])}, got {wanted!r}"
         )
     missing = series.isna().to_numpy(dtype=bool)
-    values = series[~missing]
+    values, listed = series[~missing], given.get("levels")
+    order: Order = "sorted" if listed is None else "ordered"
     if isinstance(series.dtype, pandas.CategoricalDtype):
         values = values.astype(series.cat.categories.dtype)
+        if listed is None:
+            listed, order = list(map(_text, series.cat.categories)), "ordered" if series.cat.ordered else "listed"
     kind: Kind
     if not len(values):
         kind = wanted or "empty"
@@ -111,12 +118,12 @@ def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
     if kind == "category":
         places, different = pandas.factorize(values)
         texts = [_text(value) for value in different]
-        levels = _ordered(name, sorted(set(texts)), given.get("levels"))
+        levels = _ordered(name, sorted(set(texts)), listed)
         number_of = {level: float(number) for number, level in enumerate(levels)}
         numbers[~missing] = np.array([number_of[text] for text in texts])[places] if texts else 0.0
     elif kind != "empty":
         numbers[~missing] = values.to_numpy(dtype=np.float64)
-    return Column(kind, numbers, missing, levels, unit)
+    return Column(kind, numbers, missing, levels, unit, "sorted" if levels is None else order)
 
 
 def _text(value: Any) -> str:

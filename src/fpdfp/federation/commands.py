@@ -476,8 +476,10 @@ def rehearse(
     by: Annotated[str, typer.Option(help="The column that names each row's site.")],
     model: Annotated[str, typer.Option(help='The model, as "died ~ age + C(stage)".')],
     policy: Annotated[Path | None, typer.Option(help="The policy of all sites; by default the safe one.")] = None,
-    family: Annotated[str, typer.Option(help="logistic or linear; by default what the response looks like.")] = "auto",
-    penalty: Annotated[str | None, typer.Option(help="l1, ridge, graph, …; by default the estimator's.")] = None,
+    family: Annotated[
+        str, typer.Option(help="logistic, linear, cox, poisson, …; by default what the response looks like.")
+    ] = "auto",
+    penalty: Annotated[str | None, typer.Option(help="l1, ridge, graph, …; by default none, and l1 with --cv.")] = None,
     cv: Annotated[
         str | None, typer.Option(help='Choose the penalty weight by so many folds of rows, or by "sites".')
     ] = None,

@@ -18,6 +18,8 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.losses import probe
 from fpdfp.cohorts.question import ROWS, Offer, Question
 from fpdfp.errors import ArgumentError, Refusal, RefusalError
+from fpdfp.families import Binomial
+from fpdfp.federation.descriptives import Histograms
 from fpdfp.federation.policy import Policy, refuse
 from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion, Sums
 from fpdfp.formula.coding import Design, Term
@@ -217,6 +219,8 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
     else:
         y = np.asarray(losses.targets_of(client))[some]
         _check_classes(losses, y, policy, where)
+        if isinstance(losses, GLM):
+            _check_clusters(losses, client, policy)
         others["the response"] = y.astype(np.float64)
         shifts = losses._rows.shifts
         if shifts is not None:
@@ -230,7 +234,7 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
 
 def _check_classes(losses: Any, y: Array, policy: Policy, where: str) -> None:
     classes = isinstance(losses, Logistic | Softmax | ClassModel) or (
-        isinstance(losses, GLM) and losses.distribution.name == "binomial"
+        isinstance(losses, GLM) and isinstance(losses.distribution, Binomial)
     )
     least = int(np.unique(y, return_counts=True)[1].min(initial=len(y)))
     if classes and policy.goes_by("cells") and least < policy.cell:
@@ -251,9 +255,13 @@ def _check_events(losses: Cox, client: int, some: Array, policy: Policy, where: 
     counts = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[some], minlength=len(sizes))
     if counts[counts > 0].min(initial=policy.cell) < policy.cell:
         raise refuse("cells", f"this site answers for strata of at least {policy.cell} rows only{where}")
+    _check_clusters(losses, client, policy)
+
+
+def _check_clusters(losses: Cox | GLM, client: int, policy: Policy) -> None:
     # Robust errors with and without clusters differ by products of rows that belong together.
     several = int((losses.cluster_sizes(client) > 1).sum())
-    if 0 < several < policy.cell:
+    if policy.goes_by("cells") and 0 < several < policy.cell:
         raise refuse("cells", f"this site answers for clusters only if {policy.cell} of them have several rows")
 
 
@@ -853,6 +861,52 @@ def protect_times(answer: Any, policy: Policy) -> Any:
             if ((cells > 0) & (cells < least)).any():
                 raise refuse("cells", told, f"groups of {answer.rows} rows with {answer.events} events")
     return answer
+
+
+def check_groups(counts: Array, policy: Policy) -> None:
+    """Refuse groups of few rows, and few rows without a group; the first count is that of these."""
+    groups, without = counts[1:], int(counts[0])
+    few = policy.goes_by("rows") and bool(((groups > 0) & (groups < policy.rows)).any())
+    if few or (policy.goes_by("cells") and 0 < without < policy.cell):
+        raise refuse(
+            "rows", f"this site tells of groups of at least {policy.rows} rows only, and not of columns that have no "
+            f"value in fewer than {policy.cell} rows; merge levels, or use other groups", f"{counts.tolist()} rows",
+        )  # fmt: skip
+
+
+def protect_descriptives(answer: Any, question: Any, values: Callable[[str], list[Array]], policy: Policy) -> Any:
+    """Return what may leave of a table of columns by group; columns of which some rows are few are withheld."""
+    withheld = [i for i, name in enumerate(question.columns) if _tells_rows(name, values(name), policy)]
+    if isinstance(answer, Histograms):
+        answer = answer.coarsen(policy.cell) if policy.goes_by("cells") else answer
+        if withheld:
+            names = ", ".join(repr(question.columns[i])[:99] for i in withheld)
+            raise refuse("cells", f"few rows of this site have a value of their own, or none, in {names}; leave it out")
+        return answer
+    known, means, scatters = answer.known.copy(), answer.means.copy(), answer.scatters.copy()
+    known[withheld], means[withheld], scatters[withheld] = 0, 0.0, 0.0
+    counts = []
+    for place, cells in enumerate(answer.counts):
+        few = policy.goes_by("cells") and bool(((cells > 0) & (cells < policy.cell)).any())
+        counts.append(np.zeros_like(cells) if few else cells)
+        withheld += [len(question.columns) + place] if few else []
+    return dataclasses.replace(
+        answer, known=known, means=means, scatters=scatters, counts=counts, withheld=tuple(withheld)
+    )
+
+
+def _tells_rows(name: str, groups: list[Array], policy: Policy) -> bool:
+    """Whether a column tells few rows of a group from all others by its mean and deviation, or has few values."""
+    for own in groups:
+        if len(own) == 0:
+            continue
+        if policy.goes_by("rows") and len(own) < policy.rows:
+            return True
+        try:
+            check_columns(own[:, None], [name], policy)
+        except Refusal:
+            return True
+    return False
 
 
 def check_predictions(question: EvaluationQuestion | CalibrationQuestion, losses: Any, policy: Policy) -> PointRule:

@@ -25,12 +25,15 @@ from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival
 from fpdfp.inference import Information, add_up
 from fpdfp.scores.site import SiteScores
-from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts
+from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, RiskTotal
 from fpdfp.survival.periods import name_periods
 
 #: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates, and ``"hidden"``
 #: is what a site's policy does not allow to use.
 Kind = Literal["number", "integer", "truth", "category", "empty", "other", "hidden"]
+#: Where the order of levels comes from: from sorting; from a list that begins with the reference, as the categories
+#: of pandas or R; or from a scale on which the levels lie, as those of an ordered factor.
+Order = Literal["sorted", "listed", "ordered"]
 #: At so many points predictions are evaluated in one question.
 MOST_POINTS = 100
 Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "Ordinal", "Cox"]
@@ -53,6 +56,8 @@ class ColumnSchema:
         The range of numbers, None where the site does not say.
     distinct
         Whether no two rows have the same value, as identifiers do.
+    order
+        Where the order of the levels comes from.
     """
 
     name: str
@@ -64,6 +69,7 @@ class ColumnSchema:
     least: float | None = None
     largest: float | None = None
     distinct: bool = False
+    order: Order = "sorted"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -345,10 +351,9 @@ class RiskQuestion(Question):
         """Return what the table has."""
         return table.count_at_risk(self.response, self.group, self.times)
 
-    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> RiskCounts:
-        """Return the counts of all sites, with those spread that sites have moved to later times."""
-        whole = np.unique(np.concatenate([part.times for part in sent])) if self.times is None else self.times
-        return RiskCounts.total(part.spread(whole) for part in sent)
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> RiskTotal:
+        """Return the counts of all sites, and the ends between which they are."""
+        return RiskTotal.of(sent, self.times, late_entries=self.response.enters is not None)
 
     def check(self, answer: Any) -> None:
         """Refuse counts of other groups."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from sklearn.base import clone
+
 from fpdfp import _checks
 from fpdfp.datasets.patients import patients
 from fpdfp.errors import ArgumentError
@@ -24,7 +26,10 @@ from fpdfp.federation.study import Study
 
 #: Seconds for all sites to come.
 PATIENCE = 120.0
-FAMILIES = ("auto", "logistic", "linear")
+FAMILIES = (
+    "auto", "logistic", "linear", "cox", "ordinal", "multinomial", "gaussian", "binomial", "poisson", "gamma",
+    "inverse gaussian", "negative binomial", "tweedie", "quantile", "quasi-poisson", "quasi-binomial",
+)  # fmt: skip
 
 
 class Process:
@@ -154,6 +159,7 @@ def rehearse(
     *,
     policy: Path | str | None = None,
     family: str = "auto",
+    estimator: Any = None,
     penalty: str | None = None,
     cv: int | str | None = None,
     keep: Path | str | None = None,
@@ -170,9 +176,13 @@ def rehearse(
     policy
         The policy of all sites; None for the safe one of the package.
     family
-        ``"logistic"`` or ``"linear"``; ``"auto"`` takes the first for a response of two values.
+        ``"logistic"``, ``"linear"``, ``"cox"``, ``"ordinal"``, ``"multinomial"``, or a family of
+        :class:`fpdfp.FederatedGLM`. ``"auto"`` takes the first for a response of two values, ``"cox"`` for one of
+        times, ``"multinomial"`` for other texts, else the second.
+    estimator
+        The model itself, any that a federation fits; family, penalty and cv are then those that it has.
     penalty
-        As in :class:`fpdfp.FederatedLogisticRegression`; by default that of the estimator.
+        As in :class:`fpdfp.FederatedLogisticRegression`; by default none, and ``"l1"`` with ``cv``.
     cv
         In how many folds each site divides its rows to choose the weight of the penalty, or ``"sites"`` to exclude
         one site at a time; None for the weight that the estimator has by default.
@@ -184,7 +194,7 @@ def rehearse(
     _checks.choice("family", family, FAMILIES)
     with _folder(keep) as folder, _ending():
         tables = split(Path(data), by, folder / "tables")
-        kind = _family(Path(data), model) if family == "auto" else family
+        fitted = _estimator(Path(data), model, family, penalty, cv) if estimator is None else clone(estimator)
         policy = None if policy is None else Path(policy)
         say(f"{len(tables)} sites: {', '.join(tables)}")
         started = time.monotonic()
@@ -194,12 +204,11 @@ def rehearse(
         ):
             say(f"hub and sites are running, after {time.monotonic() - started:.1f} s")
             say(str(sites.describe()))
-            estimator = _estimator(kind, penalty, cv)
             started = time.monotonic()
-            summary = estimator.fit(sites, model).summary()
+            summary = fitted.fit(sites, model).summary()
             usage = sites.usage
-            if cv is not None:
-                say(_describe_choice(estimator))
+            if hasattr(fitted, "alphas_"):
+                say(_describe_choice(fitted))
             say(
                 f"fitted in {time.monotonic() - started:.1f} s: {usage.exchanges} exchanges, {usage.up:,} bytes up and "
                 f"{usage.down:,} bytes down on the wire"
@@ -209,17 +218,17 @@ def rehearse(
             return summary
 
 
-def _estimator(kind: str, penalty: str | None, cv: int | str | None) -> Any:
-    """Return the estimator that is rehearsed."""
+def _estimator(path: Path, model: str, family: str, penalty: str | None, cv: int | str | None) -> Any:
+    """Return the estimator of a family."""
     import fpdfp
 
-    name = ("FederatedLogisticRegression" if kind == "logistic" else "FederatedLinearRegression") + "CV" * (
-        cv is not None
-    )
-    options: dict[str, Any] = {} if penalty is None else {"penalty": penalty}
-    if cv is not None:
-        options |= {"cv": cv, "standardize": True}
-    return getattr(fpdfp, name)(**options)
+    kind = _family(path, model) if family == "auto" else family
+    names = {"logistic": "LogisticRegression", "linear": "LinearRegression", "cox": "CoxRegression",
+             "ordinal": "OrdinalRegression", "multinomial": "MultinomialRegression"}  # fmt: skip
+    options: dict[str, Any] = {} if kind in names else {"family": kind}
+    options |= {} if penalty is None else {"penalty": penalty}
+    options |= {} if cv is None else {"cv": cv}
+    return getattr(fpdfp, f"Federated{names.get(kind, 'GLM')}{'' if cv is None else 'CV'}")(**options)
 
 
 def _describe_choice(model: Any) -> str:
@@ -256,11 +265,14 @@ def split(path: Path, by: str, folder: Path) -> dict[str, Path]:
 def _family(path: Path, model: str) -> str:
     """Return what the response looks like."""
     response = model.partition("~")[0].strip()
-    frame = read_frame(path)
-    column = frame.get(response)
+    if response.startswith("Surv("):
+        return "cox"
+    column = read_frame(path).get(response)
     if column is None:
         return "linear"  # a transformation, of numbers
-    return "logistic" if column.dropna().nunique() == 2 or column.dtype.kind not in "fi" else "linear"
+    if column.dropna().nunique() == 2:
+        return "logistic"
+    return "linear" if column.dtype.kind in "fi" else "multinomial"
 
 
 @contextlib.contextmanager

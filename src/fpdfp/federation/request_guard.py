@@ -28,6 +28,7 @@ from fpdfp.federation.approvals import Approvals
 from fpdfp.federation.asked import describe, write_design
 from fpdfp.federation.audit import Audit
 from fpdfp.federation.budget import Budget
+from fpdfp.federation.descriptives import group_rows, values_of
 from fpdfp.federation.keys import Asker
 from fpdfp.federation.policy import Policy, refuse
 from fpdfp.federation.questions import LogRankQuestion
@@ -50,7 +51,7 @@ KINDS = {
     "schema": "schema", "sums": "sums", "moments": "moments", "risk": "times", "log_rank": "times",
     "baseline": "times", "concordance": "times", "evaluation": "evaluation", "calibration": "evaluation",
     "request": "fits", "plan": "fits", "budget": "schema",
-    "propose": "schema",
+    "propose": "schema", "description": "sums", "histogram": "sums",
 }  # fmt: skip
 #: Refusals by these rules reveal nothing of the rows, and do not count.
 FREE = ("kinds", "budget", "hours", "places", "columns")
@@ -184,11 +185,15 @@ class RequestGuard:
                 self.audit.append(
                     sync=self._new or outcome != "answered", asker=asker.name, role=asker.role, study=asker.study,
                     fingerprint=asker.fingerprint, run=run, kind=kind, asked=words + self._formula(asked),
-                    left=len(pack(reply)), outcome=outcome, why=why, spent=self.budget.spent.counts(),
+                    left=len(pack(reply)), outcome=outcome, why=why, spent=self._counts(),
                 )  # fmt: skip
             except OSError as error:
                 return self._fail_to_write(error)
             return reply
+
+    def _counts(self) -> dict[str, float]:
+        """Return what the log says was spent; the files that count it must not have less when the site starts again."""
+        return self.budget.spent.counts()
 
     def _refuse(self, error: Refusal) -> tuple[dict[str, Any], str]:
         """Return the analyst's part of a refusal, and what the log is."""
@@ -266,6 +271,7 @@ class RequestGuard:
         write, answers = self.questions.write_answer, {
             "schema": self._answer_schema, "sums": self._answer_sums, "moments": self._answer_moments,
             "evaluation": self._answer_predictions, "calibration": self._answer_predictions,
+            "description": self._answer_descriptive, "histogram": self._answer_descriptive,
         }  # fmt: skip
         reply: dict[str, Any] = write(answers.get(kind, self._answer_times)(question))
         return {"reply": _shorten(reply) if kind == "risk" else reply}
@@ -307,6 +313,22 @@ class RequestGuard:
         answer = self.table.answer(question, check)
         self._begin(guard.analysis_of(design))
         return answer
+
+    def _answer_descriptive(self, question: Any) -> Any:
+        """Answer a question about columns by group: rows that tell few are withheld, or refused."""
+        factors = [one.coded for one in (*getattr(question, "factors", ()), question.by) if one is not None]
+        for name in (*question.columns, *factors):
+            guard.check_column(name, self.policy)
+        group, groups = group_rows(self.table, question.by)
+        guard.check_groups(np.bincount(group + 1, minlength=groups + 1), self.policy)
+        for name, edges in zip(question.columns, getattr(question, "edges", ()), strict=False):
+            self.budget.fix_times(f"edges of {name}", digest_of(edges))
+        self._begin(["description", sorted(question.columns), sorted(factors)], self.questions.dump(question))
+
+        def values(name: str) -> list[Array]:
+            return values_of(self.table, name, group, groups)
+
+        return guard.protect_descriptives(self.table.answer(question), question, values, self.policy)
 
     def _answer_times(self, question: Any) -> Any:
         """Answer a question about times of events."""

@@ -21,11 +21,22 @@ SHOWN = 6
 
 @dataclasses.dataclass(frozen=True)
 class Agreed:
-    """The schema of a formula over sites: types, levels in order, and which columns have missing values somewhere."""
+    """The schema of a formula over sites.
+
+    Attributes
+    ----------
+    kinds, levels
+        The types of columns, and their levels in order.
+    absent
+        The columns that have missing values somewhere.
+    ordered
+        The columns whose levels are on a scale: integers and truth values, and texts whose order is declared.
+    """
 
     kinds: dict[str, str]
     levels: dict[str, tuple[Level, ...]]
     absent: tuple[str, ...]
+    ordered: tuple[str, ...] = ()
 
 
 class Schemas:
@@ -131,7 +142,8 @@ class Schemas:
             kinds[response.column] in ("truth", "category") if classify is None else classify
         )
         wanted = [*categorical, *([response.column] if with_classes and isinstance(response, Column) else [])]
-        found = {name: self._levels(name, given, any_level=levels == "any") for name in wanted}
+        arranged = {name: self._levels(name, given, any_level=levels == "any") for name in wanted}
+        found = {name: order for name, (order, _) in arranged.items()}
         declared = {one.column for one in _factors(formula) if isinstance(one, Categorical) and one.levels is not None}
         for name in categorical - declared:
             if not found[name]:
@@ -141,7 +153,7 @@ class Schemas:
                     f"or sites do not tell; give them as C({name}, levels=[…])",
                 )
         absent = tuple(name for name in formula.columns if any(one.missing for one in self.of(name).values()))
-        return Agreed(kinds, found, absent)
+        return Agreed(kinds, found, absent, tuple(name for name, (_, on_scale) in arranged.items() if on_scale))
 
     def _kind(self, name: str) -> str:
         """Return the type of a column, if all sites have it and of one type."""
@@ -204,8 +216,10 @@ class Schemas:
                 owners.setdefault(level, []).append(site)
         return owners
 
-    def _levels(self, name: str, given: Mapping[str, Sequence[Level]], *, any_level: bool) -> tuple[Level, ...]:
-        """Return the levels of a column in order: as given, as sites declare it, or sorted."""
+    def _levels(
+        self, name: str, given: Mapping[str, Sequence[Level]], *, any_level: bool
+    ) -> tuple[tuple[Level, ...], bool]:
+        """Return the levels of a column as given, as sites declare them, or sorted; and whether they have a scale."""
         owners = self._owners(name)
         if name in given:
             strange = [level for level in owners if level not in given[name]]
@@ -214,7 +228,7 @@ class Schemas:
                     f"levels[{name!r}]",
                     f"must have all levels, but {strange[0]!r} at {owners[strange[0]][0]} is not there",
                 )
-            return tuple(given[name])
+            return tuple(given[name]), True
         for level, sites in owners.items():
             if len(sites) == 1 and len(self.sites) > 1 and not any_level:
                 others = sorted((one for one in owners if len(owners[one]) > 1), key=str)
@@ -224,10 +238,45 @@ class Schemas:
                     f"the column {name!r} has the level {level!r} only at {sites[0]} (levels that more than one site "
                     f'has: {shown}); correct it there, or accept it with levels="any"',
                 )
-        orders = {one.levels for one in self.of(name).values() if len(one.levels) == len(owners)}
-        if len(orders) == 1:
-            return orders.pop()
-        return tuple(sorted(owners, key=lambda level: (isinstance(level, str), level)))
+        declared = {site: one for site, one in self.of(name).items() if one.order != "sorted" and one.levels}
+        levels = sorted(owners, key=lambda level: (isinstance(level, str), level))
+        if not declared:
+            return tuple(levels), not any(isinstance(level, str) for level in levels)
+        merged = merge_orders([one.levels for one in declared.values()])
+        if merged is None:
+            each = "; ".join(f"{' < '.join(map(str, one.levels))} at {site}" for site, one in declared.items())
+            raise ArgumentError(
+                "formula:",
+                f"the levels of the column {name!r} are in different orders: {each}; give the order as "
+                f"levels={{{name!r}: […]}}",
+            )
+        order, unique = merged
+        rest = [level for level in levels if level not in order]
+        on_scale = unique and not rest and all(one.order == "ordered" for one in declared.values())
+        return (*order, *rest), on_scale
+
+
+def merge_orders(orders: Sequence[Sequence[Level]]) -> tuple[tuple[Level, ...], bool] | None:
+    """Return all levels in an order that agrees with each given one, and whether it is the only such; None for none.
+
+    >>> merge_orders([("low", "high"), ("low", "medium", "high")])
+    (('low', 'medium', 'high'), True)
+    >>> merge_orders([("b", "a"), ("c", "a")]), merge_orders([("b", "a"), ("a", "b")])
+    ((('b', 'c', 'a'), False), None)
+    """
+    left = {level: {above for one in orders if level in one for above in one[: one.index(level)]}
+            for one in orders for level in one}  # fmt: skip
+    merged: list[Level] = []
+    unique = True
+    while left:
+        free = [level for level, above in left.items() if not above - set(merged)]
+        if not free:
+            return None
+        unique &= len(free) == 1
+        first = min(free, key=lambda level: (isinstance(level, str), level))
+        merged.append(first)
+        del left[first]
+    return tuple(merged), unique
 
 
 def _check_levels(levels: Any) -> Mapping[str, Sequence[Level]]:

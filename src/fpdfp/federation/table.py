@@ -15,6 +15,7 @@ from fpdfp.cohorts.question import Offer, Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
+from fpdfp.federation.descriptives import Descriptions, Histograms, count_below, summarise
 from fpdfp.federation.predictions import predict, score_model
 from fpdfp.federation.questions import Baselines, ColumnSchema, LogRankQuestion, ModelSpec, Schema, Sums
 from fpdfp.federation.times import (
@@ -274,6 +275,14 @@ class TableView(NamedTuple):
         names = list(known) if columns is None else [name for name in columns if name in known]
         return Schema(self.table.rows, tuple(describe(name, known[name]) for name in names))
 
+    def summarise(self, columns: tuple[str, ...], factors: tuple[Coded, ...], by: Coded | None) -> Descriptions:
+        """Return counts, means and deviations by group."""
+        return summarise(self.table, columns, factors, by)
+
+    def count_below(self, columns: tuple[str, ...], edges: list[Array], by: Coded | None) -> Histograms:
+        """Return in how many rows columns are at most as large as edges, by group."""
+        return count_below(self.table, columns, edges, by)
+
     def add_up(self, design: Design, classes: tuple[Level, ...]) -> Sums:
         """Count the rows for a design, and add up what is there of columns that are filled in."""
         used, rows = self.table.complete(design)
@@ -371,8 +380,11 @@ def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
     if not len(found.row):
         raise ArgumentError("periods", "must be such that some row is at risk in one of them, got none")
     indicators = (found.period[:, None] == np.arange(len(edges) - 1)).astype(np.float64)
-    weights, offset = (None if one is None else one[found.row] for one in (rows.weights, rows.offset))
-    return ModelRows(np.concatenate([rows.X[found.row], indicators], axis=1), found.event, weights, offset)
+    weights, offset, clusters = (
+        None if one is None else one[found.row] for one in (rows.weights, rows.offset, rows.clusters)
+    )
+    X = np.concatenate([rows.X[found.row], indicators], axis=1)
+    return ModelRows(X, found.event, weights, offset, clusters=clusters)
 
 
 def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
@@ -391,8 +403,8 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
         y = times.time
         options |= {"event": times.event, "entry": times.entry, "ties": spec.ties}
         options["strata"] = np.concatenate([part.strata for part in parts if part.strata is not None])
-        if spec.design.cluster is not None:
-            options["clusters"] = np.concatenate([part.clusters for part in parts if part.clusters is not None])
+    if spec.family in ("Cox", "GLM") and spec.design.cluster is not None:
+        options["clusters"] = np.concatenate([part.clusters for part in parts if part.clusters is not None])
     if spec.family == "Ordinal":
         options["link"] = spec.link
     if spec.family in ("GLM", "Multinomial", "Ordinal", "Cox"):
@@ -430,4 +442,5 @@ def describe(name: str, column: Column) -> ColumnSchema:
         float(values[0]) if is_number else None,
         float(values[-1]) if is_number else None,
         distinct,
+        column.order,
     )

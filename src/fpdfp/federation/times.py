@@ -100,7 +100,9 @@ def _groups(
 def find_concordance(rows: Any, x: Array) -> Concordance:
     """Return the concordance of the risks of rows with their times."""
     risk = rows.X @ x + (0.0 if rows.offset is None else rows.offset)
-    return Concordance.of(rows.times, np.round(risk, DIGITS), strata=rows.strata, weights=rows.weights)
+    return Concordance.of(
+        rows.times, np.round(risk, DIGITS), strata=rows.strata, weights=rows.weights, clusters=rows.clusters
+    )
 
 
 def find_baselines(rows: Any, x: Array, ties: Ties, times: Array | None = None) -> Baselines:

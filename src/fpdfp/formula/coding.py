@@ -96,6 +96,11 @@ class Design:
         return sum(math.prod(_size(factor) for factor in term.factors) for term in self.terms)
 
     @property
+    def has_more(self) -> bool:
+        """Whether rows have weights, offsets or clusters."""
+        return any(one is not None for one in (self.weights, self.offset, self.cluster))
+
+    @property
     def columns(self) -> list[str]:
         """The columns of the table that are used, the response's first."""
         used = columns_of([self.response, self.terms, self.offset, self.weights])

@@ -30,6 +30,7 @@ from fpdfp.formula.tree import (
     Standard,
     Survival,
     Text,
+    columns_of,
     rebuild,
 )
 
@@ -88,18 +89,25 @@ def parse(text: str) -> Formula:
             grouping[special] += _Reader(factors[0][0]).read_columns(special)
             continue
         made = tuple(_factor(*factor) for factor in factors)
-        if len(made) == 1 and isinstance(made[0], Numeric) and made[0].value == response:
-            raise ArgumentError("formula", f"has its response {made[0].name!r} among its terms too")
         terms.append(made)
     if not terms and not intercept:
         raise ArgumentError("formula", f"must have a term or an intercept after '~', got {text!r}")
     strata, clusters = grouping.values()
+    outcome = set(columns_of(response))
+    # The offset and weights of a rate may be of the time that is in the response too; times of events may not.
+    right = [*columns_of(terms), *strata, *clusters, *(columns_of(offset) if isinstance(response, Survival) else ())]
+    for name in right:
+        if name in outcome:
+            raise ArgumentError(
+                "formula:", f"the column {name!r} of the response is on the right of '~' too; what happened cannot "
+                "explain itself. For effects that change with time split rows by periods (periods= of FederatedGLM)"
+            )  # fmt: skip
     if strata and not isinstance(response, Survival):
         raise ArgumentError(
             "formula:", "strata(…) needs a response Surv(…), whose hazard is what strata have of their own"
         )
-    if clusters and not (isinstance(response, Survival) and len(clusters) == 1):
-        raise ArgumentError("formula:", "cluster(…) takes one column, and needs a response Surv(…)")
+    if len(clusters) > 1:
+        raise ArgumentError("formula:", "cluster(…) takes one column")
     cluster = Column(clusters[0]) if clusters else None
     return Formula(text, response, tuple(terms), intercept, offset, None, tuple(dict.fromkeys(strata)), cluster)
 

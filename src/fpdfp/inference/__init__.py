@@ -15,6 +15,7 @@ from fpdfp.inference.histograms import (
 )
 from fpdfp.inference.hypotheses import HypothesisTest, likelihood_ratio_test, variance_inflation, wald_test
 from fpdfp.inference.information import Information, add_up
+from fpdfp.inference.model_table import ModelTable, model_table
 from fpdfp.inference.roc import RocCurve, roc_curve
 from fpdfp.inference.summary import Summary
 from fpdfp.inference.table import PENALISED, Table, coefficient_table
@@ -27,6 +28,7 @@ __all__ = [
     "HeterogeneityTable",
     "HypothesisTest",
     "Information",
+    "ModelTable",
     "Pooled",
     "ResidualHistogram",
     "RocCurve",
@@ -46,6 +48,7 @@ __all__ = [
     "forest_svg",
     "homogeneity_test",
     "likelihood_ratio_test",
+    "model_table",
     "residual_histogram",
     "roc_curve",
     "score_histogram",

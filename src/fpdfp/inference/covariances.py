@@ -26,7 +26,7 @@ MANY_SITES = 30
 def covariance(
     sites: Information | Sequence[Information],
     dispersion: float = 1.0,
-    kind: Kind = "model",
+    errors: Kind = "model",
     *,
     names: Sequence[str] | None = None,
 ) -> Array:
@@ -48,8 +48,8 @@ def covariance(
         The sums of each site; their total is enough for all but the last two.
     dispersion
         φ; used by ``"model"`` alone.
-    kind
-        As above.
+    errors
+        The kind, as above.
     names
         Of the coefficients, for errors.
 
@@ -66,24 +66,26 @@ def covariance(
     >>> np.sqrt(np.diag(covariance(site, site.dispersion()))).round(3).tolist()
     [1.342, 0.586]
     """
-    _checks.choice("kind", kind, KINDS)
+    _checks.choice("errors", errors, KINDS)
     found = as_sites(sites)
     total = add_up(found)
-    if kind in ("sites", "jackknife"):
-        _check_sites(found, kind)
-    if kind == "jackknife":
+    if errors in ("sites", "jackknife"):
+        _check_sites(found, errors)
+    if errors == "jackknife":
         return _jackknife(found, total, names)
     bread = invert(total.hessian, names)
-    if kind == "model":
+    if errors == "model":
         bread *= _checks.real("dispersion", dispersion, at_least=0.0)
         return bread
-    if kind == "sites":
+    if errors == "sites":
         scores = np.array([site.score for site in found])
         scale = len(found) / (len(found) - 1) * _small_sample(total, total.rows - 1)
         return _sandwich(bread, scale * (scores.T @ scores))
     if total.meat is None:
-        raise ArgumentError("kind", f"{kind!r} needs the sum of squared scores (meat), which some sites did not send")
-    scale = 1.0 if kind == "HC0" else _small_sample(total, total.rows)
+        raise ArgumentError(
+            "errors", f"{errors!r} needs the sum of squared scores (meat), which some sites did not send"
+        )
+    scale = 1.0 if errors == "HC0" else _small_sample(total, total.rows)
     return _sandwich(bread, scale * total.meat)
 
 
@@ -96,17 +98,17 @@ def _sandwich(bread: Array, meat: Array) -> Array:
 def _small_sample(total: Information, rows: int) -> float:
     """Return rows/(n − p)."""
     if total.rows <= total.parameters:
-        raise ArgumentError("kind", f"needs more rows than the {total.parameters} coefficients, got {total.rows}")
+        raise ArgumentError("errors", f"needs more rows than the {total.parameters} coefficients, got {total.rows}")
     return rows / (total.rows - total.parameters)
 
 
-def _check_sites(found: list[Information], kind: str) -> None:
+def _check_sites(found: list[Information], errors: str) -> None:
     if len(found) < LEAST_SITES:
         raise ArgumentError(
-            "kind", f"{kind!r} needs the sums of at least {LEAST_SITES} sites, each for itself, got {len(found)}"
+            "errors", f"{errors!r} needs the sums of at least {LEAST_SITES} sites, each for itself, got {len(found)}"
         )
     if len(found) < MANY_SITES:
-        advice = "" if kind == "jackknife" else "; kind='jackknife' is more careful"
+        advice = "" if errors == "jackknife" else "; errors='jackknife' is more careful"
         warn(
             f"errors clustered by site rest on {len(found)} sites: with fewer than {MANY_SITES} they tend to be too "
             f"small{advice}",
@@ -123,7 +125,7 @@ def _jackknife(found: list[Information], total: Information, names: Sequence[str
             changes.append(invert(total.hessian - site.hessian, names) @ site.score)
         except ArgumentError as error:
             raise ArgumentError(
-                "kind",
+                "errors",
                 f"'jackknife' excludes one site at a time, and without site {number} the Hessian {error.args[1]}",
             ) from None
     array = np.array(changes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from fpdfp.inference.hypotheses import HypothesisTest, judge
 from fpdfp.inference.information import SINGULAR, Information, add_up, as_sites
 from fpdfp.inference.table import Table
 
+#: How the estimates of sites are made here.
+ONE_STEP = "of a site, by one Newton step from the common fit"
+#: The kinds of standard errors that a site has by itself.
+SiteErrors: TypeAlias = Literal["model", "HC0", "HC1", "robust"]
 #: A coefficient is a site's own business if at most this part of it lies where the site has no information.
 ESTIMABLE = 1e-8
 
@@ -24,7 +28,7 @@ def site_tables(
     sites: Sequence[Information],
     *,
     has_dispersion: bool,
-    errors: Literal["model", "HC0"] = "model",
+    errors: SiteErrors = "model",
     level: float = 0.95,
     exponentiate: bool = False,
 ) -> list[Table | None]:
@@ -42,7 +46,7 @@ def site_tables(
     has_dispersion
         Whether the family has a dispersion, which is then estimated at each site.
     errors
-        ``"model"``, or ``"HC0"`` for robust ones.
+        ``"model"``, or ``"HC0"`` for robust ones; ``"HC1"``, also called ``"robust"``, with the factor n/(n − p).
     level, exponentiate
         As of :class:`Table`.
 
@@ -60,25 +64,26 @@ def site_tables(
     >>> [table.coefficients.tolist() for table in site_tables(["mean"], np.array([2.0]), sums, has_dispersion=True)]
     [[1.0], [3.0]]
     """
-    _checks.choice("errors", errors, ("model", "HC0"))
+    _checks.choice("errors", errors, get_args(SiteErrors))
     tables: list[Table | None] = []
     for site in as_sites(sites):
         inverse, kept, rank = _pseudo_inverse(site.hessian)
         left = site.rows - rank
-        if not len(kept) or (has_dispersion and left < 1):
+        if not len(kept) or ((has_dispersion or errors in ("HC1", "robust")) and left < 1):
             tables.append(None)
             continue
         step = inverse @ site.score
         # What remains of Pearson's sum after the step, exactly so for least squares.
         dispersion = max(site.pearson - float(site.score @ step), 0.0) / left if has_dispersion else 1.0
         spread = dispersion * inverse if errors == "model" else _robust(site, inverse)
+        spread = spread * site.rows / left if errors in ("HC1", "robust") else spread
         tables.append(
             Table(
                 [names[j] for j in kept],
                 (coefficients + step)[kept],
                 spread[np.ix_(kept, kept)],
                 df=float(left) if has_dispersion else None,
-                errors="of a site, by one Newton step from the common fit" + ("" if errors == "model" else "; robust"),
+                errors=ONE_STEP + {"model": "", "HC0": "; robust (HC0)"}.get(errors, "; robust (HC1)"),
                 level=level,
                 exponentiate=exponentiate,
             )

@@ -51,7 +51,7 @@ def forest_plot(found: Heterogeneity, path: str | os.PathLike[str] | None = None
     axes.axvline(1.0 if found.exponentiate else 0.0, color=GREY, linewidth=0.8)
     axes.axhline(len(found.sites) - 0.5, color="#C0C0C0", linewidth=0.6)
     axes.set_xlabel(f"exp({found.name})" if found.exponentiate else found.name)
-    axes.set_title(found.words(), fontsize="small", loc="left")
+    axes.set_title("\n".join([found.words(), *([found.note] if found.note else [])]), fontsize="small", loc="left")
     return save(axes.figure, path)
 
 

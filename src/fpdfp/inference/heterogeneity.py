@@ -43,6 +43,8 @@ class Heterogeneity:
         Of confidence intervals.
     exponentiate
         Whether to show exp of estimates and limits: odds, rate or hazard ratios.
+    note
+        How the estimates and errors of sites were made, which is shown below them.
 
     Examples
     --------
@@ -63,6 +65,7 @@ class Heterogeneity:
     name: str = ""
     level: float = 0.95
     exponentiate: bool = False
+    note: str = ""
 
     def __post_init__(self) -> None:
         values = _checks.float_array("estimates", self.estimates, dtype=np.float64)
@@ -106,6 +109,7 @@ class Heterogeneity:
             name=name,
             level=first.level,
             exponentiate=first.exponentiate,
+            note=f"estimates and errors {first.errors}",
         )
 
     @property
@@ -212,7 +216,7 @@ class Heterogeneity:
             grid.append([name, *map(format_number, numbers), share])
         widths = [max(len(row[j]) for row in grid) for j in range(5)]
         lines = ["  ".join([row[0].ljust(widths[0]), *(row[j].rjust(widths[j]) for j in range(1, 5))]) for row in grid]
-        return "\n".join([*(line.rstrip() for line in lines), self.words()])
+        return "\n".join([*(line.rstrip() for line in lines), self.words(), *([self.note] if self.note else [])])
 
     __repr__ = __str__
 
@@ -237,6 +241,7 @@ class HeterogeneityTable(Section):
           sites      Q  df        p    I²     τ²
     age       2  0.000   1    1.000   0 %  0.000
     dose      2  12.50   1  < 0.001  92 %  0.1150
+    estimates and errors of the model (expected information)
     """
 
     section = "heterogeneity"
@@ -288,13 +293,18 @@ class HeterogeneityTable(Section):
         grid = self._grid()
         widths = [max(len(row[j]) for row in grid) for j in range(len(grid[0]))]
         lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in grid]
-        return "\n".join(line.rstrip() for line in lines)
+        return "\n".join([*(line.rstrip() for line in lines), self.note])
+
+    @property
+    def note(self) -> str:
+        """How the estimates and errors of sites were made."""
+        return next(iter(self.coefficients.values())).note
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         head, *rows = self._grid()
-        return html_table(head, rows)
+        return f"{html_table(head, rows)}<p>{self.note}</p>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a report shows: of more than 100 coefficients those with the smallest p values."""

@@ -14,7 +14,7 @@ import numpy as np
 from fpdfp._numbers import format_bits
 from fpdfp._sections import Section, plain
 from fpdfp.errors import ArgumentError
-from fpdfp.inference.table import Table, format_number, html_table
+from fpdfp.inference.table import Table, format_number, html_table, latex_table
 
 #: This many coefficients are in a report, the most remarkable ones.
 MOST = 400
@@ -41,6 +41,10 @@ class Summary(Section):
         In words.
     status, rounds, bits_up, bits_down
         How the run ended, its rounds, and all bits that sites and server sent.
+    outcome
+        What is modelled: the response, and which of its levels.
+    references
+        The reference level of each categorical factor.
     table
         The coefficients with standard errors, tests and intervals; None if not available.
     refused
@@ -59,6 +63,10 @@ class Summary(Section):
         Exchanges after the rounds, by purpose: ``{"information": 1}``.
     more
         Further lines, by name: numbers and texts.
+    notes
+        Sentences that a reader of the coefficients should know.
+    events
+        How many of the rows used have an event, or the modelled level; None where that is not known.
     """
 
     section = "summary"
@@ -75,6 +83,8 @@ class Summary(Section):
     rounds: int
     bits_up: int
     bits_down: int
+    outcome: str | None = None
+    references: dict[str, str] = dataclasses.field(default_factory=dict)
     table: Table | None = None
     refused: str | None = None
     family: str | None = None
@@ -87,6 +97,8 @@ class Summary(Section):
     further_parameters: int = 0
     exchanges: dict[str, int] = dataclasses.field(default_factory=dict)
     more: dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    events: int | None = None
 
     @property
     def parameters(self) -> int:
@@ -129,12 +141,16 @@ class Summary(Section):
     def _facts(self) -> list[tuple[str, str]]:
         """Return what is said above the coefficients."""
         sent = f"{format_bits(self.bits_up)} by sites, {format_bits(self.bits_down)} by the server"
-        facts = [("family", self.family)] if self.family is not None else []
+        facts = [("models", self.outcome)] if self.outcome is not None else []
+        if self.references:
+            facts.append(("reference", ", ".join(f"{name}: {level}" for name, level in self.references.items())))
+        facts += [("family", self.family)] if self.family is not None else []
         ended = f"{self.status} after {self.rounds} rounds"
         if self.exchanges:
             ended += " and " + ", ".join(f"{count} for {purpose}" for purpose, count in self.exchanges.items())
         facts += [("penalty", self.penalty), ("", ended), ("sent", sent)]
-        facts.append(("rows", f"{sum(self.rows):,} used, {sum(self.left_out):,} left out"))
+        events = "" if self.events is None else f", {self.events:,} with the event"
+        facts.append(("rows", f"{sum(self.rows):,} used, {sum(self.left_out):,} left out{events}"))
         facts.append(("deviance", f"{self.deviance:.7g}{_on(self.df_residual)}"))
         if self.null_deviance is not None:
             facts.append(("null deviance", f"{self.null_deviance:.7g}{_on(self.df_null)}"))
@@ -150,10 +166,10 @@ class Summary(Section):
     def _notes(self) -> list[str]:
         """Return what is said below the coefficients."""
         if self.table is None:
-            return [] if self.refused is None else [self.refused]
+            return [*([] if self.refused is None else [self.refused]), *self.notes]
         df = "" if self.table.df is None else f" with {self.table.df:g} degrees of freedom"
         name = "z" if self.table.df is None else "t"
-        return [f"standard errors {self.table.errors}; {name}{df}"]
+        return [f"standard errors {self.table.errors}; {name}{df}", *self.notes]
 
     def _site_rows(self) -> list[list[str]]:
         counts = zip(self.sites, self.rows, self.left_out, strict=True)
@@ -225,6 +241,23 @@ class Summary(Section):
         """Write :meth:`frame` as CSV with all digits to a file, or return the text without a path."""
         text = str(self.frame().to_csv(lineterminator="\n"))
         return _write(path, text)
+
+    def to_html(self, path: Any = None) -> str | None:
+        """Write the summary as HTML to a file, as a notebook shows it, or return the text if there is no path."""
+        return _write(path, self._repr_html_())
+
+    def to_latex(self, path: Any = None) -> str | None:
+        """Write the coefficients as a table in LaTeX (package booktabs), or return the text if there is no path."""
+        if self.table is not None:
+            headings, rows = self.table.cells()
+            cells = [[name, *row] for name, row in zip(self.table.names, rows, strict=True)]
+        else:
+            frame = self.frame()
+            headings = [str(one) for one in frame.columns]
+            cells = [
+                [str(name), *map(format_number, row)] for name, row in zip(frame.index, frame.to_numpy(), strict=True)
+            ]
+        return _write(path, latex_table(["", *headings], cells, self._notes()))
 
     def to_json(self, path: Any = None) -> str | None:
         """Write everything as JSON with all digits to a file, or return the text without a path.

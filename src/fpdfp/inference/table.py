@@ -54,6 +54,11 @@ class Table:
         Whether the table shows exp of coefficients and limits: odds, rate or hazard ratios.
     rank
         The most coefficients that can be tested together; None if that is all.
+    ratios
+        What exp of a coefficient is, ``"odds ratio"`` for instance: it is shown beside the coefficient, and the limits
+        are its own. None for no such column.
+    constants
+        The names of intercepts and thresholds, of which exp is no ratio.
 
     Examples
     --------
@@ -72,6 +77,8 @@ class Table:
     level: float = 0.95
     exponentiate: bool = False
     rank: int | None = None
+    ratios: str | None = None
+    constants: Sequence[str] = ("Intercept",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", [str(name) for name in self.names])
@@ -127,7 +134,8 @@ class Table:
     def columns(self) -> dict[str, Array]:
         """Return the columns of the table by heading.
 
-        With ``exponentiate`` the standard error is omitted, since a ratio's limits do not follow from it.
+        With ``exponentiate`` the standard error is omitted, since a ratio's limits do not follow from it. With
+        ``ratios`` the limits are those of ratios.
         """
         lower, upper = self.intervals().T
         tests = {"z" if self.df is None else "t": self.statistics, "p": self.p_values}
@@ -136,6 +144,13 @@ class Table:
                 shown = {"exp(coefficient)": np.exp(self.coefficients)}
                 return shown | tests | dict(zip(self.limits, (np.exp(lower), np.exp(upper)), strict=True))
         shown = {"coefficient": self.coefficients, "standard error": self.standard_errors}
+        if self.ratios is not None:
+            own = np.array([name in self.constants for name in self.names])
+            with np.errstate(over="ignore"):
+                found = {name: np.where(own, np.nan, np.exp(one)) for name, one in zip(
+                    (self.ratios, *self.limits), (self.coefficients, lower, upper), strict=True
+                )}  # fmt: skip
+            return shown | tests | found
         return shown | tests | dict(zip(self.limits, (lower, upper), strict=True))
 
     def frame(self) -> Any:
@@ -165,6 +180,11 @@ class Table:
     def _repr_html_(self) -> str:
         headings, rows = self.cells()
         return html_table(["", *headings], [[name, *row] for name, row in zip(self.names, rows, strict=True)])
+
+    def to_latex(self) -> str:
+        """Return the table in LaTeX, with the rules of the package booktabs."""
+        headings, rows = self.cells()
+        return latex_table(["", *headings], [[name, *row] for name, row in zip(self.names, rows, strict=True)])
 
 
 def coefficient_table(
@@ -256,3 +276,29 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for first, *cells in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+#: What letters mean in LaTeX that mean something else there.
+ESCAPED = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "χ": r"$\chi$", "τ": r"$\tau$",
+    "²": r"$^2$", "±": r"$\pm$", "−": "$-$", "–": "--", "≥": r"$\geq$", "≤": r"$\leq$", "|": r"$|$", "θ": r"$\theta$",
+}  # fmt: skip
+
+
+def escape_latex(text: str) -> str:
+    """Return a text as LaTeX shows it.
+
+    >>> print(escape_latex("5 < x"))
+    5 $<$ x
+    """
+    return "".join(ESCAPED.get(letter, letter) for letter in text)
+
+
+def latex_table(headings: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
+    """Return a table in LaTeX, the first column to the left; the package booktabs has its rules."""
+    lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (headings, *rows)]
+    body = [r"\begin{tabular}{l" + "r" * (len(headings) - 1) + "}", r"\toprule", lines[0], r"\midrule", *lines[1:]]
+    width = len(headings)
+    under = [rf"\multicolumn{{{width}}}{{l}}{{\footnotesize {escape_latex(note)}}} \\" for note in notes]
+    return "\n".join([*body, r"\bottomrule", *under, r"\end{tabular}"]) + "\n"

@@ -376,6 +376,7 @@ class GLM(OneForm):
         weights: Any = None,
         weight_scale: float = 1.0,
         offset: Any = None,
+        clusters: Any = None,
         feature_names: Sequence[str] | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
@@ -384,6 +385,12 @@ class GLM(OneForm):
         self.distribution: Family = families.make(family, link)
         self._gather(X, y, clients, l2, n_clients, feature_names, dtype, weights, weight_scale, offset)
         self.distribution.check(self._rows.y)
+        if clusters is not None:
+            together, count = _checks.labels("clusters", clusters)[1], len(self._rows.y)
+            if together.shape != (count,):
+                raise ArgumentError("clusters", f"must have one label for each of the {count} rows")
+            owner = np.zeros(count, dtype=np.int64) if clients is None else _checks.labels("clients", clients)[1]
+            self._rows = self._rows._replace(clusters=together[np.argsort(owner, kind="stable")])
         most = 1.0 if self._rows.weights is None else float(self._rows.weights.max())
         self.curvature = self.distribution.curvature * most
 
@@ -457,8 +464,20 @@ class GLM(OneForm):
             2.0 * (weights * family.functions.value(z, y, family.parameters)).sum(),
             (weights * left).sum(),
         ])  # fmt: skip
-        meat = lower_triangle(gram(X, pull**2)) if robust else np.zeros(0)
+        meat, clusters = np.zeros(0), self._rows.clusters
+        if robust and clusters is None:
+            meat = lower_triangle(gram(X, pull**2))
+        elif robust and clusters is not None:
+            scores = _add_clusters(X, pull, clusters[own])
+            meat = lower_triangle(scores.T @ scores)
         return numbers, np.asarray(X.T @ pull, dtype=np.float64), lower_triangle(gram(X, bend)), meat
+
+    def cluster_sizes(self, client: int) -> IntArray:
+        """Return how many rows each cluster of a client has: ones where there are none."""
+        if self._rows.clusters is None:
+            return np.ones(int(self.sizes[client]), dtype=np.int64)
+        sizes: IntArray = np.unique(self._rows.clusters[self._place(client)], return_counts=True)[1]
+        return sizes
 
     def overdispersion_at(self, x: Array, clients: IntArray, theta: float) -> Array | None:
         if self.distribution.name not in ("poisson", "negative binomial") or self.distribution.link != "log":
@@ -516,6 +535,17 @@ class GLM(OneForm):
         gaps = self.distribution.young_gaps(z, y, np.zeros_like(z) if change is None else change, scale)
         assert gaps is not None
         return gaps
+
+
+def _add_clusters(X: Any, pull: Array, clusters: IntArray) -> Array:
+    """Return the scores of rows, added up over those that belong together, a row for each cluster."""
+    from scipy.sparse import csr_array
+
+    number = np.unique(clusters, return_inverse=True)[1]
+    members = csr_array((pull, (number, np.arange(len(pull)))), shape=(int(number.max()) + 1, len(pull)))
+    found = members @ X
+    dense: Array = found.toarray() if hasattr(found, "toarray") else np.asarray(found)
+    return dense
 
 
 def _level(y: Array, weights: Array) -> Array:

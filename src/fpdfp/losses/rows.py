@@ -18,7 +18,8 @@ class Rows(NamedTuple):
     """Samples sorted by client: client i holds rows ``offsets[i]:offsets[i + 1]`` of X and y.
 
     ``weights`` and ``shifts`` are the weight of each row and what is added to its linear form (or forms, a column for
-    each); None where all weights are 1 and nothing is added.
+    each); None where all weights are 1 and nothing is added. ``clusters`` are numbers of rows that belong together,
+    None where all are apart.
     """
 
     X: Any
@@ -27,13 +28,14 @@ class Rows(NamedTuple):
     names: Array
     weights: Array | None = None
     shifts: Array | None = None
+    clusters: IntArray | None = None
 
     def take(self, clients: IntArray) -> Rows:
         """Return the rows of some clients."""
         some = np.concatenate([np.arange(self.offsets[i], self.offsets[i + 1]) for i in clients])
         ends = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[clients])]).astype(np.int64)
-        weights, shifts = (None if one is None else one[some] for one in (self.weights, self.shifts))
-        return Rows(self.X[some], self.y[some], ends, self.names[clients], weights, shifts)
+        rest = (None if one is None else one[some] for one in (self.weights, self.shifts, self.clusters))
+        return Rows(self.X[some], self.y[some], ends, self.names[clients], *rest)
 
 
 def collect(

@@ -13,17 +13,20 @@ from fpdfp.models.cross_validated import (
 )
 from fpdfp.models.cross_validation import CrossValidation
 from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
+from fpdfp.models.first_table import Correlations, Histogram, correlations, histogram, table_one
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
 from fpdfp.models.protected import MaskedFit, PrivateModel, masked_glm, private_model
 from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model
+from fpdfp.models.site_fits import SiteFits, fit_sites
 
 __all__ = [
     "L1",
     "MCP",
     "SCAD",
+    "Correlations",
     "CrossValidation",
     "ElasticNet",
     "FederatedCoxRegression",
@@ -43,15 +46,21 @@ __all__ = [
     "Graph",
     "Group",
     "GroupCurves",
+    "Histogram",
     "MaskedFit",
     "PrivateModel",
     "Ridge",
+    "SiteFits",
     "SparseGroup",
     "TotalVariation",
+    "correlations",
+    "fit_sites",
+    "histogram",
     "load_model",
     "log_rank_test",
     "masked_glm",
     "private_model",
     "read_parameter",
     "survival_curves",
+    "table_one",
 ]

@@ -19,10 +19,11 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines import History, Result
 from fpdfp.engines.options import RunOptions
-from fpdfp.errors import ArgumentError, ArgumentTypeError, RefusalError, StorageError
+from fpdfp.errors import ArgumentError, ArgumentTypeError, DataWarning, RefusalError, StorageError
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, Information, Summary, Table
 from fpdfp.inference.covariances import Kind
+from fpdfp.inference.differences import SiteErrors
 from fpdfp.methods.base import Method
 from fpdfp.models import codecs
 from fpdfp.models.cross_validation import CrossValidation, cross_validate
@@ -30,7 +31,7 @@ from fpdfp.models.design import Design, MakeOutcome, Settings, check_groups, des
 from fpdfp.models.fitting import Search, fit_design
 from fpdfp.models.formulas import Plan
 from fpdfp.models.outcomes import Data, Outcome, SiteEffects
-from fpdfp.models.penalty import ModelPenalty, Name, as_model_penalty
+from fpdfp.models.penalty import ModelPenalty, Name, NoPenalty, as_model_penalty
 from fpdfp.models.result import FitResult
 from fpdfp.models.routing import advise_on_search, warn_of_groups
 from fpdfp.models.rows import as_rows, as_targets
@@ -111,6 +112,7 @@ class FederatedModel(BaseEstimator):
     information_: list[Information] | None
     deviance_: float
     null_deviance_: float | None
+    aliased_: tuple[str, ...]
     result_: Result
     history_: History
     iterates_: Any
@@ -132,11 +134,11 @@ class FederatedModel(BaseEstimator):
 
     def __init__(
         self,
-        penalty: Name | ModelPenalty = "l1",
+        penalty: Name | ModelPenalty | None = None,
         *,
         bounds: Any = None,
         start: Any = None,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,
@@ -177,8 +179,8 @@ class FederatedModel(BaseEstimator):
 
     def _settings(self, *, selecting: bool = False) -> Settings:
         """Return what the parameters say, checked."""
-        for name in ("fit_intercept", "standardize"):
-            _checks.flag(name, getattr(self, name, False))
+        _checks.flag("fit_intercept", getattr(self, "fit_intercept", False))
+        standardize = self.standardize is not None and _checks.flag("standardize", self.standardize)
         if self.inference != "auto":
             _checks.flag("inference", self.inference)
         if self.run is not None and not isinstance(self.run, RunOptions):
@@ -187,7 +189,7 @@ class FederatedModel(BaseEstimator):
             raise ArgumentError("run", "must have neither x0 nor metrics; give start, and see learning_curve")
         given = RunOptions(progress=False) if self.run is None else self.run
         options = dataclasses.replace(given, tol=self._tol if given.tol is None else given.tol or None)
-        penalty = as_model_penalty(self.penalty)
+        penalty = as_model_penalty("l1" if self.penalty is None else self.penalty)
         validation = self._validation
         if validation is None:
             several = [name for name in penalty.mixed if np.ndim(getattr(penalty, name))]
@@ -201,8 +203,17 @@ class FederatedModel(BaseEstimator):
                 raise ArgumentError("penalty", f"must have no weight: {chosen}")
         return Settings(
             type(self).__name__, penalty, self.bounds, self.start, bool(getattr(self, "fit_intercept", False)),
-            self.standardize, self.method, self.inference, options, self._site_effects, selecting,
+            standardize, self.method, self.inference, options, self._site_effects, selecting,
         )  # fmt: skip
+
+    def _settings_of(self, y: Any, *, selecting: bool = False) -> Settings:
+        """Return the same for outcomes y, or for a formula: this has no penalty, and standardises with one."""
+        settings = self._settings(selecting=selecting)
+        if not isinstance(y, str):
+            return settings
+        penalty = NoPenalty() if self.penalty is None and not selecting else settings.penalty
+        standardize = settings.standardize if self.standardize is not None else penalty.penalises
+        return dataclasses.replace(settings, penalty=penalty, standardize=standardize)
 
     @property
     def _site_effects(self) -> SiteEffects:
@@ -265,7 +276,7 @@ class FederatedModel(BaseEstimator):
 
     def _fit_data(self, X: Any, y: Any, groups: Any, *, on_refusal: str = "stop", **options: Any) -> Self:
         """Fit rows and outcomes, or a formula y to a table or to a federation."""
-        settings = self._settings()
+        settings = self._settings_of(y)
         make = self._design(X, y, groups, settings, **options)
         cohort: Any = self._cohort(X, y, groups, on_refusal)
         excluded: dict[str, str] = {}
@@ -280,6 +291,12 @@ class FederatedModel(BaseEstimator):
                 excluded |= error.sites
                 cohort = cohort.without(error.sites)
         self.fitted_ = fit = dataclasses.replace(found, excluded=excluded)
+        if fit.imputed:
+            warn(
+                f"means were put in where {', '.join(fit.imputed)} had no value: standard errors take them for known, "
+                'and are too small; missing="drop" leaves these rows out',
+                DataWarning,
+            )
         if fit.plan is not None:
             self.feature_names_in_, self.n_features_in_ = np.array(fit.names.features, dtype=object), len(fit.coef.T)
         if fit.run_folder is not None:
@@ -321,9 +338,9 @@ class FederatedModel(BaseEstimator):
         """Return the coefficients with standard errors: :meth:`fpdfp.models.result.FitResult.table`."""
         return self._fitted().table(errors=errors, level=level, exponentiate=exponentiate)
 
-    def summary(self, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Summary:
+    def summary(self, *, errors: Kind = "model", level: float = 0.95, ratios: bool | None = None) -> Summary:
         """Return the summary of the fit: :meth:`fpdfp.models.result.FitResult.summary`."""
-        return self._fitted().summary(errors=errors, level=level, exponentiate=exponentiate)
+        return self._fitted().summary(errors=errors, level=level, ratios=ratios)
 
     def wald_test(self, hypothesis: Any, values: Any = 0.0, *, errors: Kind = "model") -> HypothesisTest:
         """Test coefficients: :meth:`fpdfp.models.result.FitResult.wald_test`."""
@@ -339,17 +356,23 @@ class FederatedModel(BaseEstimator):
         """Return variance inflation factors: :meth:`fpdfp.models.result.FitResult.variance_inflation`."""
         return self._fitted().variance_inflation()
 
-    def site_tables(self, *, level: float = 0.95, exponentiate: bool = False) -> dict[str, Table | None]:
+    def site_tables(
+        self, *, errors: SiteErrors = "model", level: float = 0.95, exponentiate: bool = False
+    ) -> dict[str, Table | None]:
         """Return the coefficients of each site: :meth:`fpdfp.models.result.FitResult.site_tables`."""
-        return self._fitted().site_tables(level=level, exponentiate=exponentiate)
+        return self._fitted().site_tables(errors=errors, level=level, exponentiate=exponentiate)
 
-    def heterogeneity(self, name: str, *, level: float = 0.95, exponentiate: bool = False) -> Heterogeneity:
+    def heterogeneity(
+        self, name: str, *, errors: SiteErrors = "model", level: float = 0.95, exponentiate: bool = False
+    ) -> Heterogeneity:
         """Return how much a coefficient differs: :meth:`fpdfp.models.result.FitResult.heterogeneity`."""
-        return self._fitted().heterogeneity(name, level=level, exponentiate=exponentiate)
+        return self._fitted().heterogeneity(name, errors=errors, level=level, exponentiate=exponentiate)
 
-    def heterogeneity_table(self, *, level: float = 0.95, exponentiate: bool = False) -> HeterogeneityTable:
+    def heterogeneity_table(
+        self, *, errors: SiteErrors = "model", level: float = 0.95, exponentiate: bool = False
+    ) -> HeterogeneityTable:
         """Return how much all coefficients differ: :meth:`fpdfp.models.result.FitResult.heterogeneity_table`."""
-        return self._fitted().heterogeneity_table(level=level, exponentiate=exponentiate)
+        return self._fitted().heterogeneity_table(errors=errors, level=level, exponentiate=exponentiate)
 
     def debiased_table(
         self,
@@ -383,10 +406,10 @@ class FederatedModel(BaseEstimator):
 
     def write_run(
         self, folder: str | os.PathLike[str] | None = None, *, name: str | None = None, errors: Kind = "model",
-        level: float = 0.95, exponentiate: bool = False,
+        level: float = 0.95, ratios: bool | None = None,
     ) -> FilePath:  # fmt: skip
         """Write the folder of a run: :meth:`fpdfp.models.result.FitResult.write_run`."""
-        return self._fitted().write_run(folder, name=name, errors=errors, level=level, exponentiate=exponentiate)
+        return self._fitted().write_run(folder, name=name, errors=errors, level=level, ratios=ratios)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file of JSON, which :func:`fpdfp.load_model` reads.
@@ -497,8 +520,8 @@ class FederatedModel(BaseEstimator):
         self, X: Any, y: Any, groups: Any, *, on_refusal: str = "stop", **options: Any
     ) -> tuple[Design, Settings]:
         """Return the design of data and the settings, for many penalties."""
-        check_convex(as_model_penalty(self.penalty), "here")
+        check_convex(as_model_penalty("l1" if self.penalty is None else self.penalty), "here")
         one = copy.copy(self)  # which learns of columns
-        settings = one._settings(selecting=True)
+        settings = one._settings_of(y, selecting=True)
         make = one._design(X, y, groups, settings, **options)
         return make(self._cohort(X, y, groups, on_refusal)), settings

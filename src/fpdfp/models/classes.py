@@ -21,7 +21,7 @@ from fpdfp.models.design import Settings
 from fpdfp.models.formulas import Plan
 from fpdfp.models.outcomes import Classes, Compared, Data, Ordered, Outcome, SiteEffects
 from fpdfp.models.penalty import ModelPenalty, Name
-from fpdfp.models.rows import column, refuse_column, refuse_of_rows, row_weights
+from fpdfp.models.rows import column, refuse_column, refuse_of_rows, row_weights, scale_of
 
 
 class ClassModel(ClassifierMixin, FederatedModel):
@@ -31,12 +31,15 @@ class ClassModel(ClassifierMixin, FederatedModel):
     site_effects: Literal["none", "fixed"]
 
     @abc.abstractmethod
-    def _arrange(self, classes: list[Any]) -> Classes:
-        """Return the outcome of classes that are given in their own order; refuse what does not fit."""
+    def _arrange(self, classes: list[Any], *, ordered: bool) -> Classes:
+        """Return the outcome of classes that are given in their own order; refuse what does not fit.
+
+        ``ordered`` says whether their own order is declared.
+        """
 
     def _arrange_plan(self, plan: Plan) -> tuple[Outcome, Plan]:
         """Return the outcome of a formula, and the plan with the classes in the order of the model."""
-        outcome = self._arrange(list(plan.classes))
+        outcome = self._arrange(list(plan.classes), ordered=plan.ordered)
         return outcome, plan._replace(classes=outcome.labels)
 
     @property
@@ -67,12 +70,15 @@ class ClassModel(ClassifierMixin, FederatedModel):
                 missing=missing, levels=levels,
             )  # fmt: skip
         refuse_column(weights)
+        declared = scale_of(y)
         X, y = self._validate(X, y)
         check_classification_targets(y)
-        found = np.unique(y)
+        found = list(np.unique(y))
         if len(found) < 2:
             raise ArgumentError("y", f"must hold at least two classes, got one class: {found[0]}")
-        outcome = self._arrange(list(found))
+        if declared is not None:
+            found.sort(key=declared.index)
+        outcome = self._arrange(found, ordered=declared is not None)
         place = {label: code for code, label in enumerate(outcome.labels)}
         codes = np.array([place[label] for label in y])
         own_weights, scale = row_weights(sample_weight, len(codes))
@@ -91,7 +97,7 @@ class ClassModel(ClassifierMixin, FederatedModel):
 
     def _outcome_of(self, plan: Plan | None, classes: Array | None) -> Outcome:
         assert classes is not None
-        return self._arrange(classes.tolist())
+        return self._arrange(classes.tolist(), ordered=True)
 
     def predict_proba(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
         """Return the classes' probabilities, in the order of ``classes_``; see :meth:`predict`."""
@@ -184,7 +190,7 @@ class FederatedMultinomialRegression(ClassModel):
         start: Any = None,
         site_effects: Literal["none", "fixed"] = "none",
         fit_intercept: bool = True,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,
@@ -233,7 +239,7 @@ class FederatedMultinomialRegression(ClassModel):
             missing=missing, levels=levels,
         )  # fmt: skip
 
-    def _arrange(self, classes: list[Any]) -> Classes:
+    def _arrange(self, classes: list[Any], *, ordered: bool) -> Classes:
         reference = classes[0] if self.reference is None else self.reference
         if reference not in classes:
             shown = ", ".join(map(repr, classes))
@@ -263,7 +269,8 @@ class FederatedOrdinalRegression(ClassModel):
     link
         ``"logit"`` or ``"probit"``.
     order
-        The classes from the lowest to the highest; by default sorted, or as sites declare the levels of a column.
+        The classes from the lowest to the highest. By default numbers are sorted, and an ordered categorical column has
+        its own order, as has one whose levels all sites declare. Classes that are texts have no other order.
     penalty, bounds, start
         As in :class:`FederatedLogisticRegression`; by default ``"none"``. Thresholds are not penalised.
     site_effects
@@ -310,7 +317,7 @@ class FederatedOrdinalRegression(ClassModel):
         bounds: Any = None,
         start: Any = None,
         site_effects: Literal["none", "fixed"] = "none",
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,
@@ -370,8 +377,14 @@ class FederatedOrdinalRegression(ClassModel):
     def _code_intercept(self, settings: Settings) -> bool:
         return True
 
-    def _arrange(self, classes: list[Any]) -> Classes:
+    def _arrange(self, classes: list[Any], *, ordered: bool) -> Classes:
         arranged = classes
+        if self.order is None and not ordered and any(isinstance(one, str) for one in classes):
+            raise ArgumentError(
+                "order",
+                f"must list the classes from the lowest to the highest, got none: {', '.join(map(repr, classes))} are "
+                "texts, and no order is declared (an ordered categorical column, or the levels of the column)",
+            )
         if self.order is not None:
             order = list(self.order)
             if len(set(order)) != len(order) or set(order) != set(classes):

@@ -123,6 +123,8 @@ def _read_plan(value: Any, name: str) -> Plan:
         list(validate(tree["used"], tuple[int, ...], f"{name}: used")),
         NUMBER.read(tree["weight_scale"], f"{name}: weight_scale"),
         validate(tree["counts"], tuple[int, ...], f"{name}: counts"),
+        validate(tree["ordered"], bool, f"{name}: ordered"),
+        validate(tree["imputed"], tuple[str, ...], f"{name}: imputed"),
     )
 
 
@@ -137,6 +139,7 @@ TEXT = _typed(str | None)
 TRUTH = _typed(bool)
 LABELS = Codec(_write_labels, _read_labels)
 LABEL = Codec(lambda value: _write_labels([value]), lambda value, name: _read_labels(value, name)[0])
+TEXTS = Codec(list, lambda value, name: validate(value, tuple[str, ...], name))
 COUNTS = Codec(lambda value: {str(name): int(one) for name, one in value.items()}, _read_counts)
 PLAN = Codec(_write_plan, _read_plan)
 FAMILY = Codec(lambda value: dump(Distribution.of(value)), _read_family)

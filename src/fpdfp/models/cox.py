@@ -112,7 +112,7 @@ class FederatedCoxRegression(FederatedModel):
         baseline: Any = True,
         bounds: Any = None,
         start: Any = None,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,
@@ -208,6 +208,10 @@ class FederatedCoxRegression(FederatedModel):
             raise ArgumentError("weights", "must be None without a formula; give sample_weight")
         X = self._validate(X)
         rows = read_rows(X, y, strata, sample_weight, offset)
+        if clusters is not None:
+            clusters = _checks.labels("clusters", clusters)[1]
+            if clusters.shape != rows.y.shape:
+                raise ArgumentError("clusters", f"must have one label for each of the {len(rows.y)} rows")
         scale = 1.0 if rows.weights is None else len(rows.weights) / float(rows.weights.sum())
         data = Data(rows.y, rows.weights, scale, rows.offset, rows.times, rows.strata, clusters)
         return self._design_of_rows(X, data, groups, settings, lambda *_: (outcome, None))

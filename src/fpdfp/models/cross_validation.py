@@ -60,6 +60,8 @@ class CrossValidation:
         standard error of that.
     tol, rounds
         The relative accuracy of the problems of the cross-validation, as it is estimated, and the most exchanges.
+        Scores are about the root of it from exact ones: with 1e-4 the weight of the best score is found up to 41 steps
+        of 100 away, with 1e-7 it is that of exact scores, or its neighbour.
     checkpoint
         A folder to which all answers of sites, and the fit at the end, are written. After an interruption the same
         ``fit`` continues there, to exactly the bits of one that was not interrupted; nothing is asked, nor paid for,
@@ -78,7 +80,7 @@ class CrossValidation:
     ratio: float = RATIO
     scoring: str = "deviance"
     rule: Rule = "min"
-    tol: float = 1e-4
+    tol: float = 1e-7
     rounds: int = 500
     checkpoint: str | os.PathLike[str] | None = None
 

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
@@ -16,9 +18,9 @@ from fpdfp.formula.parsing import parse
 from fpdfp.formula.tree import Categorical, Coded, Column, Formula, Level, Numeric, Survival
 from fpdfp.inference.hypotheses import HypothesisTest
 from fpdfp.models.formulas import Asking, check_response
-from fpdfp.survival import RiskCounts, SurvivalCurve, kaplan_meier
+from fpdfp.survival import RiskCounts, RiskTotal, SurvivalCurve, kaplan_meier
 from fpdfp.survival.counts import check_grid
-from fpdfp.survival.curves import Scale
+from fpdfp.survival.curves import Scale, bound_survival
 from fpdfp.survival.log_rank import LogRank
 
 
@@ -33,9 +35,19 @@ class GroupCurves(Mapping[Level, SurvivalCurve]):
         What sites and server sent for them.
     """
 
-    def __init__(self, levels: tuple[Level, ...], counts: RiskCounts, asking: Asking, **options: Any) -> None:
+    def __init__(
+        self, levels: tuple[Level, ...], counts: RiskCounts, asking: Asking,
+        ends: tuple[RiskCounts, RiskCounts] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         self.counts, self.bits_up, self.bits_down = counts, asking.up, asking.down
         self._curves = {level: kaplan_meier(counts.group(i), **options) for i, level in enumerate(levels)}
+        if ends is not None:
+            late, early = ends
+            for i, level in enumerate(levels):
+                bounds = bound_survival(late.group(i), early.group(i))
+                some = np.searchsorted(late.times, self._curves[level].times)
+                least, largest = (one[some] for one in bounds)
+                self._curves[level] = dataclasses.replace(self._curves[level], least=least, largest=largest)
 
     def __getitem__(self, level: Level) -> SurvivalCurve:
         return self._curves[level]
@@ -90,7 +102,9 @@ def survival_curves(
     Sites show how many rows are at risk, leave and have events at which times, nothing of single rows; a site puts
     neighbouring times together until its least number of rows is in each cell. Rows that were put together are then
     taken to have left at a steady pace (:meth:`fpdfp.survival.RiskCounts.spread`), which is right on average, but not
-    to the row: where few are at risk, curves of small sites remain uncertain.
+    to the row. Where rows leave between the given times the curve is that of a life table
+    (:func:`fpdfp.survival.kaplan_meier`). In both cases ``least`` and ``largest`` of a curve bound that of the exact
+    times, unless rows enter late.
 
     Parameters
     ----------
@@ -120,9 +134,9 @@ def survival_curves(
     if asked.strata:
         raise ArgumentError("formula:", "strata(…) is for models and tests; a curve uses all rows of a group")
     grid = None if times is None else check_grid(times)
-    total = _count(asked, grid)
+    total, ends = _count(asked, grid)
     known: tuple[Level, ...] = ("all",) if asked.group is None else asked.group.levels
-    return GroupCurves(known, total, asked.asking, level=level, scale=scale)
+    return GroupCurves(known, total, asked.asking, ends, level=level, scale=scale)
 
 
 def log_rank_test(
@@ -170,13 +184,13 @@ def log_rank_test(
     if asked.strata:
         raise ArgumentError("stratify", "must be True with strata(…) in the formula")
     grid = None if times is None else check_grid(times)
-    return LogRank.of(_count(asked, grid), power).test()
+    return LogRank.of(_count(asked, grid)[0], power).test()
 
 
-def _count(asked: _Asked, grid: Array | None) -> RiskCounts:
+def _count(asked: _Asked, grid: Array | None) -> RiskTotal:
     """Return the counts of all sites."""
-    counts: RiskCounts = asked.asking.ask(RiskQuestion(asked.response, asked.group, grid))
-    return counts
+    total: RiskTotal = asked.asking.ask(RiskQuestion(asked.response, asked.group, grid))
+    return total
 
 
 def _read(source: Any, text: str, groups: Any, levels: Levels) -> _Asked:

@@ -202,7 +202,7 @@ def design_of_rows(
         whole = append_columns(whole, (owner[:, None] == np.arange(first, count)).astype(np.float64))
 
     def parts() -> list[ModelRows]:
-        made = ModelRows(whole, data.y, data.weights, data.offset, data.times, data.strata)
+        made = ModelRows(whole, data.y, data.weights, data.offset, data.times, data.strata, data.clusters)
         return [take_rows(made, owner == site) for site in range(count)]
 
     double = np.dtype(np.float64)
@@ -233,8 +233,8 @@ def design_of_formula(
     assert arranged is not None
     found = arranged
     design = found.design
-    if design.cluster is not None and outcome.loss != "Cox":
-        raise ArgumentError("formula:", "cluster(…) is for FederatedCoxRegression")
+    if design.cluster is not None and outcome.loss not in ("Cox", "GLM"):
+        raise ArgumentError("formula:", "cluster(…) is for models of times and of one linear predictor")
     diagonal = settings.wanted_moments(d)
     moments = [asking.ask(MomentsQuestion(design, found.means, diagonal))] if diagonal is not None and d else []
     centre, scale = _scaling(d, moments, settings.standardize)

@@ -22,6 +22,7 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, RefusalError, SeparationError
 from fpdfp.inference import PENALISED, Information
+from fpdfp.inference.aliasing import Alias, find_alias
 from fpdfp.inference.separation import FAR, NOTHING, newton_step
 from fpdfp.losses.base import InformationSums
 from fpdfp.methods import ProximalNewton
@@ -38,7 +39,16 @@ from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
 
 #: Families whose likelihood may grow for ever.
-GROWING = ("binomial", "poisson", "negative binomial", "multinomial", "ordinal", "Cox")
+GROWING = (
+    "binomial",
+    "poisson",
+    "quasi-binomial",
+    "quasi-poisson",
+    "negative binomial",
+    "multinomial",
+    "ordinal",
+    "Cox",
+)
 
 
 class Search(Protocol):
@@ -320,6 +330,12 @@ class Fitting:
             assert self._variances is not None
             sites = random_effects.integrate(sites, columns.effects, self._variances)
         places = self.outcome.null_places(columns)
+        if self.design.plan is not None and refusal is None and self.outcome.aliases and not columns.random:
+            names = self._names_of_x()
+            alias = find_alias(sum(sites[1:], sites[0]).hessian, self.outcome.order(names))
+            if alias is not None:
+                fit = _leave_out(fit, alias, names)
+                sites = [site.take(alias.kept.tolist()) for site in sites]
         fit = dataclasses.replace(
             fit, information=sites, saturated=float(sums.numbers[2]), deviance=sum(site.deviance for site in sites),
             null_parameters=len(places),
@@ -423,3 +439,17 @@ class Fitting:
 def _refuse(names: list[str], columns: list[int]) -> None:
     if columns:
         raise SeparationError(list(dict.fromkeys(names[j] for j in columns)))
+
+
+def _leave_out(fit: FitResult, alias: Alias, names: list[str]) -> FitResult:
+    """Return the fit with the same predictions and zeros for coefficients that are not estimated."""
+    coef, constant = np.ravel(fit.coef), np.ravel(fit.intercept)[: int(fit.has_intercept)]
+    moved = alias.move(np.concatenate([coef, constant, fit.effects]))
+    coef, constant, effects = np.split(moved, [len(coef), len(coef) + len(constant)])
+    intercept: Any = fit.intercept
+    if fit.has_intercept:
+        intercept = constant.reshape(np.shape(fit.intercept)) if np.ndim(fit.intercept) else float(constant[0])
+    return dataclasses.replace(
+        fit, coef=coef.reshape(fit.coef.shape), intercept=intercept, effects=effects,
+        aliased=tuple(names[j] for j in alias.left),
+    )  # fmt: skip

@@ -40,6 +40,10 @@ class Plan(NamedTuple):
         What weights of rows are multiplied with, so that their mean is 1.
     counts
         The rows of each class that are used.
+    ordered
+        Whether the classes are on a scale: numbers, or texts whose order is declared.
+    imputed
+        The columns in which means were put.
     """
 
     design: Design
@@ -50,6 +54,8 @@ class Plan(NamedTuple):
     used: list[int]
     weight_scale: float = 1.0
     counts: tuple[int, ...] = ()
+    ordered: bool = True
+    imputed: tuple[str, ...] = ()
 
 
 class Asking:
@@ -123,7 +129,9 @@ def plan(
         )
     scale = 1.0 if weights is None else sum(used) / weight
     intercept = formula.intercept and not survival
-    return Plan(design_of(formula), means, classes, intercept, rows, used, scale, counts)
+    ordered = not isinstance(formula.response, Column) or formula.response.column in agreed.ordered
+    imputed = tuple(name for name in design.filled if name in agreed.absent)
+    return Plan(design_of(formula), means, classes, intercept, rows, used, scale, counts, ordered, imputed)
 
 
 def check_response(formula: Formula, *, survival: bool) -> None:

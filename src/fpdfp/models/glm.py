@@ -40,7 +40,8 @@ class FederatedGLM(RegressorMixin, FederatedModel):
     ----------
     family
         ``"gaussian"``, ``"binomial"``, ``"poisson"``, ``"gamma"``, ``"inverse gaussian"``, ``"negative binomial"``
-        (whose θ is estimated), ``"tweedie"``, ``"quantile"``, or one of :mod:`fpdfp.families` with its parameters.
+        (whose θ is estimated), ``"tweedie"``, ``"quantile"``, ``"quasi-poisson"``, ``"quasi-binomial"``, or one of
+        :mod:`fpdfp.families` with its parameters.
     link
         The link, by default the usual one: :attr:`fpdfp.families.Family.links`.
     penalty, bounds, start
@@ -109,7 +110,7 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         start: Any = None,
         site_effects: Literal["none", "fixed", "random"] = "none",
         fit_intercept: bool = True,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,
@@ -212,7 +213,8 @@ class FederatedGLM(RegressorMixin, FederatedModel):
             refuse_of_rows(sample_weight=sample_weight, offset=offset, exposure=exposure)
             return self._design_of_formula(
                 y, settings, lambda d, intercept, sites, plan: (outcome, plan), survival=bool(edges),
-                classify=None if family.name == "binomial" else False, weights=weights, missing=missing, levels=levels,
+                classify=None if isinstance(family, families.Binomial) else False, weights=weights, missing=missing,
+                levels=levels,
             )  # fmt: skip
         refuse_column(weights)
         X, y = self._validate(X, y, y_numeric=True)
@@ -231,7 +233,7 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         if periods is None:
             return ()
         edges = tuple(map(float, check_grid(periods).tolist()))
-        if not isinstance(formula, str) or family.name != "binomial" or self.site_effects != "none":
+        if not isinstance(formula, str) or not isinstance(family, families.Binomial) or self.site_effects != "none":
             raise ArgumentError("periods", "must be None without a formula, the binomial family, and no site effects")
         if len(edges) < 2:
             raise ArgumentError("periods", "must be two or more edges, between which periods are")

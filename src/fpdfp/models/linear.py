@@ -38,7 +38,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         A penalty with its weight: :class:`fpdfp.L1`, :class:`fpdfp.ElasticNet`, :class:`fpdfp.Group`,
         :class:`fpdfp.SparseGroup`, :class:`fpdfp.MCP`, :class:`fpdfp.SCAD`, :class:`fpdfp.Fused`, :class:`fpdfp.Graph`
         or :class:`fpdfp.Ridge`. Or the name of one with its defaults: ``"l1"``, ``"elasticnet"``, ``"group"``,
-        ``"sparse group"``, ``"mcp"``, ``"scad"``, ``"fused"``, ``"graph"``, ``"ridge"``; or ``"none"``.
+        ``"sparse group"``, ``"mcp"``, ``"scad"``, ``"fused"``, ``"graph"``, ``"ridge"``; or ``"none"``. None means
+        ``"none"`` for a formula, so that the summary has standard errors, and ``"l1"`` for a matrix.
     bounds
         The least and the largest value of coefficients (not of the intercept), for features as they are given: a pair
         of numbers or arrays, None or infinite for no limit, or a dictionary of such pairs by feature or term. There are
@@ -53,7 +54,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         Whether there is an intercept.
     standardize
         Whether features are scaled to unit variance (and, if dense, centred) by the moments of all sites together;
-        coefficients are for the original features. In a pipeline, ``StandardScaler`` would need all rows in one place.
+        coefficients are for the original features. None means that they are if a formula is fitted with a penalty,
+        which then does not depend on units. The moments are those of all rows, in cross-validation too. In a pipeline,
+        ``StandardScaler`` would need all rows in one place.
     method
         As in :func:`fpdfp.solve`; None chooses one.
     inference
@@ -111,13 +114,13 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
 
     def __init__(
         self,
-        penalty: Name | ModelPenalty = "l1",
+        penalty: Name | ModelPenalty | None = None,
         *,
         class_weight: Any = None,
         bounds: Any = None,
         start: Any = None,
         fit_intercept: bool = True,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,
@@ -236,12 +239,13 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
     def _of_plan(self, plan: Plan) -> Outcome:
         """Return the outcome of a formula."""
         classes, design = np.array(plan.classes), plan.design
-        extra = self.class_weight is not None or design.weights is not None or design.offset is not None
+        extra = self.class_weight is not None or design.has_more
         if len(classes) > 2:
             if extra:
                 raise ArgumentError(
                     "formula:",
-                    f"the response has {len(classes)} classes; weights, class_weight and offsets take two here",
+                    f"the response has {len(classes)} classes; weights, class_weight, offsets and clusters take two "
+                    "here",
                 )
             return Symmetric(classes, plan.classes)
         found = class_weights(self.class_weight, plan.classes, np.array(plan.counts))
@@ -313,12 +317,12 @@ class FederatedLinearRegression(RegressorMixin, FederatedModel):
 
     def __init__(
         self,
-        penalty: Name | ModelPenalty = "l1",
+        penalty: Name | ModelPenalty | None = None,
         *,
         bounds: Any = None,
         start: Any = None,
         fit_intercept: bool = True,
-        standardize: bool = False,
+        standardize: bool | None = None,
         method: Method | None = None,
         inference: bool | Literal["auto"] = "auto",
         run: RunOptions | None = None,
@@ -370,7 +374,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedModel):
         return self._design_of_rows(X, data, groups, settings, lambda *_: (outcome, None))
 
     def _outcome_of(self, plan: Plan | None, classes: Array | None) -> Outcome:
-        extra = plan is not None and (plan.design.weights is not None or plan.design.offset is not None)
+        extra = plan is not None and plan.design.has_more
         return Numbers(distribution=Gaussian(), glm=extra)
 
     def predict(self, X: Any, *, offset: Any = None) -> Array:

@@ -95,11 +95,14 @@ class Outcome(abc.ABC):
         Whether a fit without a given method takes Newton steps, penalties or not.
     has_constant
         Whether the model has intercepts among its public coefficients.
+    aliases
+        Whether coefficients are left out that others of a formula determine: those of one linear predictor.
     """
 
     survives: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     has_constant: ClassVar[bool] = True
+    aliases: ClassVar[bool] = False
     #: The labels of classes, None for other outcomes.
     classes: Array | None = None
 
@@ -230,6 +233,8 @@ class Numbers(Outcome):
         The edges of periods, for times of events in discrete time.
     """
 
+    aliases = True
+
     distribution: Family = dataclasses.field(kw_only=True)
     glm: bool = True
     effects: SiteEffects = "none"
@@ -253,7 +258,7 @@ class Numbers(Outcome):
 
     @property
     def stratifies(self) -> bool:
-        return bool(self.periods) or self.distribution.name == "binomial"
+        return bool(self.periods) or isinstance(self.distribution, Binomial)
 
     def describe(self) -> dict[str, Any]:
         return {"periods": self.periods} if self.periods else {}
@@ -324,6 +329,8 @@ class Classes(Outcome):
 @dataclasses.dataclass(frozen=True, eq=False)
 class TwoClasses(Classes):
     """Two classes, with the logistic loss; that of a family with weights, offsets or weights of classes."""
+
+    aliases = True
 
     glm: bool = False
     class_weights: tuple[float, ...] = ()
@@ -644,6 +651,8 @@ class Ordered(Classes):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hazards(Outcome):
     """Times of events, compared within sites and strata: Cox's partial likelihood."""
+
+    aliases = True
 
     ties: Ties = "efron"
 

@@ -21,9 +21,10 @@ from fpdfp.engines import Result
 from fpdfp.engines.iterates import Iterates
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
+from fpdfp.families import Binomial
 from fpdfp.federation.questions import MOST_POINTS
 from fpdfp.federation.table import SiteTable
-from fpdfp.federation.times import DIGITS, read_strata, read_times
+from fpdfp.federation.times import DIGITS, read_clusters, read_strata, read_times
 from fpdfp.formula.tree import Survival
 from fpdfp.inference import (
     Heterogeneity,
@@ -40,15 +41,18 @@ from fpdfp.inference import (
     wald_test,
 )
 from fpdfp.inference.covariances import Kind
+from fpdfp.inference.differences import SiteErrors
 from fpdfp.inference.hypotheses import judge
 from fpdfp.inference.intervals import quantile_of
+from fpdfp.inference.table import format_number
 from fpdfp.models.by_feature import Limits, Names
 from fpdfp.models.evaluation import CohortSites, Sites, evaluate_sites, sites_of
 from fpdfp.models.formulas import Plan
-from fpdfp.models.outcomes import Compared, Hazards, Ordered, Outcome, Scaled
+from fpdfp.models.outcomes import Classes, Compared, Hazards, Ordered, Outcome, Scaled, Symmetric
 from fpdfp.models.penalty import Columns, ModelPenalty
 from fpdfp.models.random_effects import Variances
 from fpdfp.models.rows import as_rows, column, read_response
+from fpdfp.models.wording import name_outcome, name_ratio, name_references
 from fpdfp.runs.recorder import linear_model, write_result
 from fpdfp.scores.evaluation import Evaluation, summarise
 from fpdfp.scores.learning import LearningCurve
@@ -132,6 +136,8 @@ class FitResult:
         (:class:`fpdfp.inference.Information`); None where they were not requested.
     variances
         Those of random intercepts of sites.
+    aliased
+        The coefficients of a formula that are not estimated, since other columns determine theirs.
     """
 
     title: str
@@ -177,6 +183,7 @@ class FitResult:
     times: EventTimes | None = None
     choice: Choice | None = None
     run_folder: FilePath | None = None
+    aliased: tuple[str, ...] = ()
     excluded: Mapping[str, str] = dataclasses.field(default_factory=lambda: types.MappingProxyType({}))
 
     # What models show as attributes.
@@ -209,7 +216,8 @@ class FitResult:
     @property
     def coefficients(self) -> dict[str, Any]:
         """The coefficients by name, the intercept first; for several classes by class."""
-        return self.outcome.coefficients(self)
+        found = self.outcome.coefficients(self)
+        return {name: value for name, value in found.items() if name not in self.aliased}
 
     @property
     def fixed_effects(self) -> Array:
@@ -237,7 +245,9 @@ class FitResult:
         """Return the names of all coefficients and their values, in the order of the sums of sites."""
         effects = self.outcome.effect_names(self.site_names, self.fixed_effects.shape[-1])
         names = self.outcome.names_of_x(self.names.features, intercept=self.has_intercept, effects=effects)
-        return names, self.outcome.values(self)
+        values = self.outcome.values(self)
+        kept = [j for j, name in enumerate(names) if name not in self.aliased]
+        return [names[j] for j in kept], values[kept]
 
     def _needed(self) -> list[Information]:
         if self.information is None:
@@ -261,8 +271,8 @@ class FitResult:
         errors
             ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
             :func:`fpdfp.inference.covariance`. For quantiles, which are no model of a distribution, ``"model"`` means
-            ``"robust"``. For Cox models ``"robust"`` means ``"HC0"``, as R's ``coxph(robust=TRUE)``; with clusters
-            the scores of rows that belong together are added up first.
+            ``"robust"``. For Cox models, and with ``cluster(…)`` in the formula, ``"robust"`` means ``"HC0"``, as R's
+            ``coxph(robust=TRUE)``; with clusters the scores of rows that belong together are added up first.
         level
             Of the intervals.
         exponentiate
@@ -274,23 +284,36 @@ class FitResult:
         kind = errors
         if errors == "model" and not family.is_likelihood:
             kind = "robust"
-        if kind == "robust" and isinstance(self.outcome, Hazards):
+        cluster = None if self.plan is None else self.plan.design.cluster
+        if kind == "robust" and (isinstance(self.outcome, Hazards) or cluster is not None):
             kind = "HC0"
         found = coefficient_table(
             *self._ordered(), has_dispersion=family.has_dispersion, errors=kind, level=level,
             exponentiate=exponentiate, penalty=self.penalty.describe(),
         )  # fmt: skip
-        if errors == "model" and isinstance(self.outcome, Ordered):
+        if cluster is not None and kind in ("HC0", "HC1"):
+            found = dataclasses.replace(found, errors=f"{found.errors}, clustered by {cluster.column}")
+        if errors == "model" and isinstance(self.outcome, Ordered | Hazards):
             found = dataclasses.replace(found, errors="of the model (observed information)")
         return found
 
-    def summary(self, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False) -> Summary:
+    def summary(self, *, errors: Kind = "model", level: float = 0.95, ratios: bool | None = None) -> Summary:
         """Return coefficients by name, with standard errors, tests and intervals; ``print`` shows it.
 
-        With a penalty there are no standard errors, and a sentence says why. The arguments are those of :meth:`table`.
-        The deviance of a Cox model is minus twice the partial log-likelihood, which has no degrees of freedom of
-        residuals.
+        With a penalty there are no standard errors, and a sentence says why. The deviance of a Cox model is minus twice
+        the partial log-likelihood, which has no degrees of freedom of residuals.
+
+        Parameters
+        ----------
+        errors, level
+            As of :meth:`table`.
+        ratios
+            Whether odds, rate or hazard ratios with their limits are beside the coefficients; None for where the link
+            makes them meaningful.
         """
+        ratio = self._ratio() if ratios is not False else None
+        if ratios and ratio is None:
+            raise ArgumentError("ratios", "must not be True: exp of a coefficient of this model is no ratio")
         family, sites = self.outcome.likelihood, self.information
         more: dict[str, Any] = {}
         if sites is not None and family is not None:
@@ -312,12 +335,18 @@ class FitResult:
             if self.refusal is not None:
                 more["refused"] = self.refusal
             else:
-                more["table"] = self.table(errors=errors, level=level, exponentiate=exponentiate)
+                table = self.table(errors=errors, level=level)
+                constants = tuple(name for name in table.names if self.outcome.is_intercept(name, self))
+                more["table"] = dataclasses.replace(table, ratios=ratio, constants=constants)
         elif self.refusal is not None:
             more["refused"] = self.refusal
         return Summary(
             title=self.title,
             formula=self.formula,
+            outcome=self._name_outcome(),
+            references={} if self.plan is None else name_references(self.plan.design),
+            events=self._count_events(),
+            notes=self._remarks(),
             coefficients=self.coefficients,
             sites=list(self.rows),
             rows=list(self.rows.values()),
@@ -332,17 +361,63 @@ class FitResult:
             **more,
         )
 
+    def _ratio(self) -> str | None:
+        """Return what exp of a coefficient is."""
+        family = self.outcome.likelihood
+        return None if family is None else name_ratio(family.name, family.link)
+
+    def _name_outcome(self) -> str:
+        """Return what is modelled."""
+        outcome, plan = self.outcome, self.plan
+        response = "y" if plan is None else str(self.formula).partition("~")[0].strip()
+        labels = list(outcome.labels if isinstance(outcome, Classes) else () if plan is None else plan.classes)
+        if not labels and outcome.classes is not None:
+            labels = list(outcome.classes)
+        binomial = isinstance(outcome.likelihood, Binomial)
+        kinds = {Hazards: "survival", Ordered: "ordinal", Compared: "multinomial", Symmetric: "classes"}
+        kind = kinds.get(type(outcome), "event" if labels or binomial else "number")
+        return name_outcome(response, kind, labels)
+
+    def _count_events(self) -> int | None:
+        """Return how many rows have the modelled level; None where that is not known."""
+        if self.times is not None:
+            return None if self.times.events is None else sum(self.times.events.values())
+        return self.plan.counts[-1] if self.plan is not None and len(self.plan.counts) == 2 else None
+
+    def _remarks(self) -> list[str]:
+        """Return what a reader should know of the coefficients."""
+        remarks = []
+        if self.aliased:
+            remarks.append(f"not estimated, since other columns determine them: {', '.join(self.aliased)}")
+        if self.plan is not None and self.plan.design.cluster is not None:
+            remarks.append(f"rows belong together by {self.plan.design.cluster.column}: see errors='robust'")
+        if self.imputed:
+            remarks.append(
+                f"means were put in where {', '.join(self.imputed)} had no value: standard errors take them for known, "
+                "and are too small"
+            )
+        return remarks
+
+    @property
+    def imputed(self) -> tuple[str, ...]:
+        """The columns in which means were put that standard errors take for known."""
+        if self.plan is None or self.information is None or self.penalised:
+            return ()
+        return self.plan.imputed
+
     def _more(self) -> dict[str, Any]:
         """Return further lines of the summary."""
         if self.outcome.family is not None and self.outcome.family.name == "quantile":
             return {"smoothing width": self.outcome.family.parameters[1]}
+        if self.variances is not None:
+            names = self.outcome.effect_names(self.site_names, len(self.effects))
+            told = (f"{name[5:-1]} {format_number(float(b))}" for name, b in zip(names, self.effects, strict=True))
+            return {"variance of site effects, τ²": float(self.variances.variance), "site effects": ", ".join(told)}
         if self.theta is not None:
             return {"theta": self.theta, "its standard error": self.theta_standard_error}
         if self.times is None:
             return {}
         lines: dict[str, Any] = {}
-        if self.times.events is not None:
-            lines["events"] = f"{sum(self.times.events.values()):,}"
         if self.times.concordance is not None:
             lines[""] = str(self.times.concordance)
         if self.null_deviance is not None and not self.penalised:
@@ -377,36 +452,47 @@ class FitResult:
             return None
         terms: dict[str, Any] = {}
         for name, term in zip(self.plan.design.names, self.plan.design.term_of_each, strict=True):
-            terms.setdefault(term, []).append(name)
+            if name not in self.aliased:
+                terms.setdefault(term, []).append(name)
         return terms
 
-    def site_tables(self, *, level: float = 0.95, exponentiate: bool = False) -> dict[str, Table | None]:
+    def site_tables(
+        self, *, errors: SiteErrors = "model", level: float = 0.95, exponentiate: bool = False
+    ) -> dict[str, Table | None]:
         """Return the coefficients that each site by itself would have, by one Newton step from the common ones.
 
+        No further exchange is needed. Where a site differs much the step is not its own fit:
+        :func:`fpdfp.fit_sites` makes that. ``errors`` is ``"model"``, ``"HC0"``, ``"HC1"`` or ``"robust"``;
         ``level`` and ``exponentiate`` are those of :meth:`table`.
         """
         names, values, sites = self._ordered()
         family = self.outcome.likelihood
-        errors: Literal["model", "HC0"] = "model" if family.is_likelihood else "HC0"
+        if errors == "model" and not family.is_likelihood:
+            errors = "HC0"
         found = site_tables(
             names, values, sites, has_dispersion=family.has_dispersion, errors=errors, level=level,
             exponentiate=exponentiate,
         )  # fmt: skip
         return dict(zip(self.rows, found, strict=True))
 
-    def heterogeneity(self, name: str, *, level: float = 0.95, exponentiate: bool = False) -> Heterogeneity:
+    def heterogeneity(
+        self, name: str, *, errors: SiteErrors = "model", level: float = 0.95, exponentiate: bool = False
+    ) -> Heterogeneity:
         """Return how much a coefficient differs between sites: Cochran's Q, I², pooled estimates, a forest plot.
 
-        ``level`` and ``exponentiate`` are those of :meth:`table`.
+        The estimates of sites, and the arguments, are those of :meth:`site_tables`.
         """
-        return Heterogeneity.of_tables(name, self.site_tables(level=level, exponentiate=exponentiate))
+        tables = self.site_tables(errors=errors, level=level, exponentiate=exponentiate)
+        return Heterogeneity.of_tables(name, tables)
 
-    def heterogeneity_table(self, *, level: float = 0.95, exponentiate: bool = False) -> HeterogeneityTable:
+    def heterogeneity_table(
+        self, *, errors: SiteErrors = "model", level: float = 0.95, exponentiate: bool = False
+    ) -> HeterogeneityTable:
         """Return how much every coefficient differs between sites: a table of Cochran's Q, I² and τ².
 
-        ``level`` and ``exponentiate`` are those of :meth:`table`.
+        The estimates of sites, and the arguments, are those of :meth:`site_tables`.
         """
-        return HeterogeneityTable.of_tables(self.site_tables(level=level, exponentiate=exponentiate))
+        return HeterogeneityTable.of_tables(self.site_tables(errors=errors, level=level, exponentiate=exponentiate))
 
     def debiased_table(
         self,
@@ -563,9 +649,11 @@ class FitResult:
                 raise ArgumentError("y", "must be the times of rows")
             table = X if isinstance(X, SiteTable) else SiteTable.read(X)
             times, strata = read_times(design.response, table), read_strata(design.strata, table)
+            clusters = None if design.cluster is None else read_clusters(design.cluster.column, table)
         else:
-            times = read_response(y, len(risk))
-        return Concordance.of(times, np.round(risk, DIGITS), strata=strata, weights=sample_weight)
+            times, clusters = read_response(y, len(risk)), None
+        risk = np.round(risk, DIGITS)
+        return Concordance.of(times, risk, strata=strata, weights=sample_weight, clusters=clusters)
 
     # How good the predictions are.
 
@@ -699,7 +787,7 @@ class FitResult:
 
     def write_run(
         self, folder: str | os.PathLike[str] | None = None, *, name: str | None = None, errors: Kind = "model",
-        level: float = 0.95, exponentiate: bool = False,
+        level: float = 0.95, ratios: bool | None = None,
     ) -> FilePath:  # fmt: skip
         """Write the folder of a run with all that is known of the fit; :func:`fpdfp.report.write` makes a page of it.
 
@@ -714,8 +802,8 @@ class FitResult:
             one that the federation has written.
         name
             The name of the run in the page, by default that of the folder.
-        errors, level, exponentiate
-            As of :meth:`table`.
+        errors, level, ratios
+            As of :meth:`summary`.
 
         Examples
         --------
@@ -737,7 +825,7 @@ class FitResult:
             if folder is None:
                 raise ArgumentError("folder", "must be a folder: the model was not fitted by a federation")
         path = FilePath(folder)
-        sections = list(self._sections(errors, level, exponentiate))  # before anything is written
+        sections = list(self._sections(errors, level, ratios))  # before anything is written
         if not (path / "run.json").exists():
             if self.run is None:
                 raise ArgumentError("folder", "must be a run's folder for a model that was read from a file")
@@ -746,12 +834,13 @@ class FitResult:
             section.save(path)
         return path
 
-    def _sections(self, errors: Kind, level: float, exponentiate: bool) -> Iterator[Section]:
+    def _sections(self, errors: Kind, level: float, ratios: bool | None) -> Iterator[Section]:
         """Yield what is known of the fit."""
-        yield self.summary(errors=errors, level=level, exponentiate=exponentiate)
+        yield self.summary(errors=errors, level=level, ratios=ratios)
         if self.information is not None and self.refusal is None and len(self.rows) > 1:
+            exponential = ratios is not False and self._ratio() is not None
             with contextlib.suppress(ArgumentError):  # sites may have no coefficient in common
-                yield self.heterogeneity_table(level=level, exponentiate=exponentiate)
+                yield self.heterogeneity_table(level=level, exponentiate=exponential)
         if self.choice is not None:
             yield self.choice.path
             yield self.choice.curves
@@ -780,6 +869,7 @@ class FitResult:
 SHOWN = (
     "coef", "intercept", "coefficients", "sites", "rows", "left_out", "excluded", "n_iter", "n_steps", "bits_up",
     "bits_down", "status", "formula", "information", "exchanges", "deviance", "null_deviance", "penalty", "run_folder",
+    "aliased",
 )  # fmt: skip
 PRESENT = ("thresholds", "plan", "graph", "iterates", "theta", "theta_standard_error")
 #: What models show by another name than it has here.

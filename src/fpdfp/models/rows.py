@@ -35,6 +35,12 @@ def as_targets(y: Any) -> Any:
     return y
 
 
+def scale_of(y: Any) -> list[Any] | None:
+    """Return the categories of an ordered categorical column in their order; None for anything else."""
+    dtype: Any = getattr(y, "dtype", None)
+    return list(dtype.categories) if getattr(dtype, "ordered", False) else None
+
+
 def _array(name: str, value: Any) -> Any:
     """Return an array for a tensor that scikit-learn does not take, or should not; anything else unchanged."""
     plain = hasattr(value, "__array__") and not getattr(value, "requires_grad", False) and not _checks.is_on_gpu(value)
@@ -235,4 +241,5 @@ def take_rows(rows: ModelRows, some: Array) -> ModelRows:
     """Return some rows."""
     times = None if rows.times is None else Times(*(one[some] for one in rows.times))
     weights, offset, strata = (None if one is None else one[some] for one in (rows.weights, rows.offset, rows.strata))
-    return ModelRows(rows.X[some], rows.y[some], weights, offset, times, strata)
+    clusters = None if rows.clusters is None else rows.clusters[some]
+    return ModelRows(rows.X[some], rows.y[some], weights, offset, times, strata, clusters)

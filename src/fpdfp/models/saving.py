@@ -37,7 +37,7 @@ KEPT: dict[str, Codec] = {
     "null_parameters_": codecs.INTEGER, "score_statistic_": codecs.optional(codecs.NUMBER),
     "variances_": codecs.optional(codecs.VARIANCES), "theta_": codecs.optional(codecs.NUMBER),
     "theta_standard_error_": codecs.optional(codecs.NUMBER), "times_": codecs.TIMES, "family_": codecs.FAMILY,
-    "periods_": codecs.NUMBERS,
+    "periods_": codecs.NUMBERS, "aliased_": codecs.TEXTS,
 }  # fmt: skip
 #: Of these, what is not a field of the result under its own name.
 APART = ("classes_", "effects_", "names_", "family_", "periods_")

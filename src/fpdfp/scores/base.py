@@ -105,7 +105,7 @@ def outcome_of(family: Any) -> Outcome:
     known = (*families.NAMED, *OTHERS)
     if not isinstance(name, str) or name not in known:
         raise ArgumentError("family", f"must be one of {', '.join(known)}, or a Family, got {_checks.kind(family)}")
-    return "binary" if name == "binomial" else "numbers"
+    return "binary" if name in ("binomial", "quasi-binomial") else "numbers"
 
 
 def as_family(family: Any) -> Family:

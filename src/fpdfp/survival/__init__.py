@@ -2,7 +2,7 @@
 
 from fpdfp.survival.baseline import Baseline, SurvivalCurves
 from fpdfp.survival.concordance import Concordance
-from fpdfp.survival.counts import RiskCounts
+from fpdfp.survival.counts import RiskCounts, RiskTotal
 from fpdfp.survival.curves import SurvivalCurve, kaplan_meier
 from fpdfp.survival.log_rank import LogRank, log_rank
 from fpdfp.survival.periods import PersonPeriods, split_periods
@@ -14,6 +14,7 @@ __all__ = [
     "LogRank",
     "PersonPeriods",
     "RiskCounts",
+    "RiskTotal",
     "SurvivalCurve",
     "SurvivalCurves",
     "Times",

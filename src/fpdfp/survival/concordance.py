@@ -26,7 +26,7 @@ class Concordance:
         The weight of the pairs in which the row with the event has the higher risk, the lower risk, and the same.
     squares
         Over rows, with a the concordant pairs of a row plus half of its tied ones, and b all its pairs: the sums of a²,
-        ab and b², from which the error follows.
+        ab and b², from which the error follows. With clusters a and b are those of all rows of one.
     rows
         How many rows there are.
     """
@@ -63,7 +63,7 @@ class Concordance:
 
     @property
     def error(self) -> float:
-        """Its standard error, by the infinitesimal jackknife over rows."""
+        """Its standard error, by the infinitesimal jackknife over rows, or over clusters of rows."""
         if not self.pairs:
             return float("nan")
         c = self.index
@@ -74,11 +74,12 @@ class Concordance:
         return f"concordance {self.index:.4f} (standard error {self.error:.4f}, {self.pairs:g} pairs)"
 
     @staticmethod
-    def of(rows: Times, risk: Any, *, strata: Any = None, weights: Any = None) -> Concordance:
+    def of(rows: Times, risk: Any, *, strata: Any = None, weights: Any = None, clusters: Any = None) -> Concordance:
         """Return the sums of the rows of one site; the time is that of sorting.
 
         A row with an event is compared with those at risk then: they have entered before, and leave later, or at the
-        same time without an event. Rows of different strata are not compared.
+        same time without an event. Rows of different strata are not compared. ``clusters`` are labels of rows that
+        belong together, of one subject for instance: the error takes clusters for independent, rather than rows.
 
         >>> rows = Times.of([1.0, 2.0, 3.0, 4.0], [1, 1, 0, 1])
         >>> Concordance.of(rows, [3.0, 1.0, 2.0, 0.0]).index
@@ -92,14 +93,20 @@ class Concordance:
         codes = np.zeros(count, dtype=np.int64) if strata is None else _checks.labels("strata", strata)[1]
         if codes.shape != (count,):
             raise ArgumentError("strata", f"must have one label for each of the {count} rows, got {codes.shape}")
-        sums, squares = np.zeros(3), np.zeros(3)
+        sums, each = np.zeros(3), np.zeros((count, 2))
         for stratum in range(int(codes.max()) + 1):
             own = np.flatnonzero(codes == stratum)
             as_event, as_other = _pairs(Times(*(one[own] for one in rows)), score[own], weight[own])
             sums += as_event.sum(axis=0)
             both = as_event + as_other
-            a, b = both[:, 0] + both[:, 2] / 2.0, both.sum(axis=1)
-            squares += [float(a @ a), float(a @ b), float(b @ b)]
+            each[own] = np.stack([both[:, 0] + both[:, 2] / 2.0, both.sum(axis=1)], axis=1)
+        if clusters is not None:
+            labels = _checks.labels("clusters", clusters)[1]
+            if labels.shape != (count,):
+                raise ArgumentError("clusters", f"must have one label for each of the {count} rows, got {labels.shape}")
+            each = np.stack([np.bincount(labels, column) for column in each.T], axis=1)
+        a, b = each.T
+        squares = np.array([a @ a, a @ b, b @ b])
         return Concordance(float(sums[0]), float(sums[1]), float(sums[2]), squares, count)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterable
-from typing import Any, Self
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -39,6 +39,11 @@ class RiskCounts:
         How many of these have an event.
     delayed
         Whether rows were moved to later times until enough were at each: see :meth:`coarsen`.
+    rounded
+        Whether rows leave or enter between two of the times. Curves then take those that leave without an event there,
+        or that enter, to do so in the middle of their interval, as life tables do.
+    lost
+        How much of those at risk is lost so in each interval, half of these rows; None where that is not told.
     """
 
     times: Array
@@ -47,6 +52,8 @@ class RiskCounts:
     left: Array
     events: Array
     delayed: bool = False
+    rounded: bool = False
+    lost: Array | None = None
 
     def __post_init__(self) -> None:
         for name in ("times", "start", "entered", "left", "events"):  # sites may send small integers
@@ -118,13 +125,32 @@ class RiskCounts:
         leaves = np.searchsorted(grid, rows.time, "left")
         enters = np.searchsorted(grid, rows.entry, "right")
         late = enters > 0
+        inside = (~np.isin(rows.time, grid) & ~rows.event, late & ~np.isin(rows.entry, grid))
+        rounded = times is not None and not np.isin(np.concatenate([rows.time, enter]), grid).all()
         return cls(
             grid,
             np.bincount(number[~late], weight[~late], minlength=total).astype(np.float64),
             table(enters, late),
             table(leaves, np.ones(count, dtype=bool)),
             table(leaves, rows.event),
+            rounded=rounded,
+            lost=(table(leaves, inside[0]) + table(enters, inside[1])) / 2.0 if rounded else None,
         )
+
+    @property
+    def exposed(self) -> Array:
+        """How many are at risk at each time, less what is lost in the interval before it."""
+        return self.at_risk if self.lost is None else self.at_risk - self.lost
+
+    def halve(self) -> RiskCounts:
+        """Return the counts with what is lost in intervals where that is not told: half of all who may be inside.
+
+        >>> RiskCounts.of(Times.of([1.5, 2.5, 2.0], [0, 1, 0]), times=[2.0, 3.0]).exposed
+        array([[2.5, 1. ]])
+        """
+        if not self.rounded or self.lost is not None:
+            return self
+        return dataclasses.replace(self, lost=(self.censored + self.entered) / 2.0)
 
     @property
     def censored(self) -> Array:
@@ -144,7 +170,7 @@ class RiskCounts:
         if len(self.start) != len(other.start):
             raise ArgumentError("groups", f"must be the same, got {len(self.start)} and {len(other.start)}")
         times = np.union1d(self.times, other.times)
-        parts = {}
+        parts: dict[str, Any] = {}
         for name in ("entered", "left", "events"):
             parts[name] = np.zeros((len(self.start), len(times)))
             for one in (self, other):
@@ -152,7 +178,13 @@ class RiskCounts:
                 if name == "entered":  # after the time before
                     place = np.append(0, place[:-1] + 1)[: len(place)]
                 parts[name][:, place] += getattr(one, name)
-        return RiskCounts(times, self.start + other.start, **parts, delayed=self.delayed or other.delayed)
+        if self.lost is not None or other.lost is not None:
+            parts["lost"] = np.zeros((len(self.start), len(times)))
+            for one in (self, other):
+                if one.lost is not None:
+                    parts["lost"][:, np.searchsorted(times, one.times)] += one.lost
+        flags: dict[str, Any] = {"delayed": self.delayed or other.delayed, "rounded": self.rounded or other.rounded}
+        return RiskCounts(times, self.start + other.start, **parts, **flags)
 
     @staticmethod
     def total(parts: Iterable[RiskCounts]) -> RiskCounts:
@@ -162,13 +194,14 @@ class RiskCounts:
     def group(self, number: int) -> RiskCounts:
         """Return the counts of one group."""
         some = slice(number, number + 1)
-        cells = (self.start[some], self.entered[some], self.left[some], self.events[some])
-        return RiskCounts(self.times, *cells, delayed=self.delayed)
+        names = ("start", "entered", "left", "events", *(["lost"] if self.lost is not None else []))
+        return dataclasses.replace(self, **{name: getattr(self, name)[some] for name in names})
 
     def merge_groups(self) -> RiskCounts:
         """Return the counts of all groups together."""
-        sums = {name: getattr(self, name).sum(axis=0, keepdims=True) for name in ("entered", "left", "events")}
-        return RiskCounts(self.times, self.start.sum(keepdims=True), **sums, delayed=self.delayed)
+        names = ("entered", "left", "events", *(["lost"] if self.lost is not None else []))
+        sums = {name: getattr(self, name).sum(axis=0, keepdims=True) for name in names}
+        return dataclasses.replace(self, start=self.start.sum(keepdims=True), **sums)
 
     def coarsen(self, least: int) -> RiskCounts:
         """Return counts at the same times, such that no cell counts fewer rows than a minimum.
@@ -206,7 +239,8 @@ class RiskCounts:
         start += entered[:, late].sum(axis=1)  # the first time that is kept
         entered[:, late] = 0.0
         left = (events + censored)[:, some]
-        return RiskCounts(self.times[some], start, entered[:, some], left, events[:, some], delayed=least > 1)
+        flags: dict[str, Any] = {"delayed": least > 1, "rounded": self.rounded}
+        return RiskCounts(self.times[some], start, entered[:, some], left, events[:, some], **flags)
 
     def spread(self, times: Any) -> RiskCounts:
         """Return delayed counts at all times that were requested, as if rows had left at a steady pace.
@@ -231,7 +265,66 @@ class RiskCounts:
         events, censored = (_even_out(cells, place, grid) for cells in (self.events, self.censored))
         gone = np.minimum(np.cumsum(events + censored, axis=1), reached)
         left = np.diff(gone, axis=1, prepend=0.0)
-        return RiskCounts(grid, self.start, entered, left, np.minimum(events, left))
+        return RiskCounts(grid, self.start, entered, left, np.minimum(events, left), rounded=self.rounded)
+
+    def place(self, times: Any, *, early: bool) -> RiskCounts:
+        """Return counts at all times that were asked for, with rows leaving as late or as early as they can have.
+
+        Rows that were delayed to a time have left after the time before it that has some: at the earliest they leave at
+        the next one of those that were asked for, and those that stay after the last one that has some.
+
+        >>> counts = RiskCounts.of(Times.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 1])).coarsen(3)
+        >>> counts.place([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], early=True).events
+        array([[3., 0., 0., 3., 0., 0.]])
+        >>> counts.place([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], early=False).events
+        array([[0., 0., 3., 0., 0., 3.]])
+        """
+        grid = check_grid(times)
+        place = np.searchsorted(grid, self.times)
+        entered = np.zeros((len(self.start), len(grid)))
+        entered[:, np.append(0, place[:-1] + 1)[: len(place)]] = self.entered  # after the time before
+        hasten = early and self.delayed
+        stay = self.start + self.entered.sum(axis=1) - self.left.sum(axis=1)
+        moved = {}
+        for name, cells in (("events", self.events), ("censored", self.censored)):
+            moved[name] = np.zeros_like(entered)
+            for row, counts, staying in zip(moved[name], cells, stay, strict=True):
+                some = np.flatnonzero(counts)
+                ends = place[some]
+                starts = np.append(0, ends + 1)
+                row[starts[:-1] if hasten else ends] = counts[some]
+                if hasten and name == "censored" and starts[-1] < len(grid):
+                    row[starts[-1]] += staying
+        left = moved["events"] + moved["censored"]
+        flags: dict[str, Any] = {"delayed": self.delayed, "rounded": self.rounded}
+        return RiskCounts(grid, self.start, entered, left, moved["events"], **flags)
+
+
+class RiskTotal(NamedTuple):
+    """The counts of several sites.
+
+    Attributes
+    ----------
+    counts
+        Their sum, with those spread that sites have moved to later times.
+    ends
+        The same with rows leaving as late, and as early, as they can have. None where nothing is hidden, and where rows
+        enter late: of these few may have been at risk before the first time.
+    """
+
+    counts: RiskCounts
+    ends: tuple[RiskCounts, RiskCounts] | None
+
+    @classmethod
+    def of(cls, parts: Sequence[RiskCounts], times: Array | None, *, late_entries: bool) -> RiskTotal:
+        """Return the counts of sites at given times, or at all of theirs."""
+        whole = np.unique(np.concatenate([part.times for part in parts])) if times is None else times
+        counts = RiskCounts.total(part.spread(whole).halve() for part in parts)
+        delayed = any(part.delayed for part in parts)
+        if late_entries or not (delayed or any(part.rounded for part in parts)):
+            return cls(counts, None)
+        late, early = (RiskCounts.total(part.place(whole, early=early) for part in parts) for early in (False, True))
+        return cls(counts, (late, early))
 
 
 def _delay(counts: Array, least: int) -> tuple[Array, float]:

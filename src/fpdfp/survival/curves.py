@@ -34,6 +34,8 @@ class SurvivalCurve:
         The ends of confidence intervals at each time.
     level
         The level of these.
+    least, largest
+        Between these the curve of the exact times lies, where rows leave between the times; else None.
     """
 
     times: Array
@@ -45,6 +47,8 @@ class SurvivalCurve:
     lower: Array
     upper: Array
     level: float = 0.95
+    least: Array | None = None
+    largest: Array | None = None
 
     @property
     def error(self) -> Array:
@@ -95,11 +99,15 @@ class SurvivalCurve:
         import pandas as pd
 
         names = ("times", "at_risk", "events", "censored", "survival", "error", "lower", "upper")
-        return pd.DataFrame({name: getattr(self, name) for name in names}).rename(columns={"times": "time"})
+        bounds = () if self.least is None else ("least", "largest")
+        return pd.DataFrame({name: getattr(self, name) for name in (*names, *bounds)}).rename(columns={"times": "time"})
 
 
 def kaplan_meier(counts: RiskCounts, *, level: float = 0.95, scale: Scale = "log") -> SurvivalCurve:
     """Return the curve of Kaplan and Meier for the rows of all groups.
+
+    Where rows leave between the times of the counts it is that of a life table: of those who leave an interval without
+    an event, or enter in it, half are at risk, q = d/(n − (c + e)/2) (Cutler and Ederer 1958).
 
     Parameters
     ----------
@@ -121,14 +129,52 @@ def kaplan_meier(counts: RiskCounts, *, level: float = 0.95, scale: Scale = "log
     if not 0 < _checks.real("level", level) < 1:
         raise ValueError(f"level must be between 0 and 1, got {level:g}")
     _checks.choice("scale", scale, SCALES)
-    whole = counts.merge_groups()
+    whole = counts.merge_groups().halve()
     some = whole.left[0] > 0
-    n, d, c = whole.at_risk[0][some], whole.events[0][some], whole.censored[0][some]
+    n, d, c = whole.exposed[0][some], whole.events[0][some], whole.censored[0][some]
     survival = np.cumprod(np.where(n > d, 1.0 - d / n, 0.0))
     with np.errstate(divide="ignore"):
         error = np.sqrt(np.cumsum(np.where(d > 0, d / (n * np.maximum(n - d, 0.0)), 0.0)))
     lower, upper = confidence(survival, error, level, scale)
-    return SurvivalCurve(whole.times[some], n, d, c, survival, error, lower, upper, float(level))
+    return SurvivalCurve(whole.times[some], whole.at_risk[0][some], d, c, survival, error, lower, upper, float(level))
+
+
+def bound_survival(late: RiskCounts, early: RiskCounts) -> tuple[Array, Array]:
+    """Return numbers between which the curve of exact times lies, at each time of the counts.
+
+    All rows are there from the start. They leave at the earliest as ``early`` says and at the latest as ``late`` does,
+    at the same times; those of one interval leave in any order. The curve is a product over events of 1 − 1/r, r those
+    at risk: it is least if events are as late as can be and everyone else has left as early as can be, and largest the
+    other way round.
+
+    >>> from fpdfp.survival import RiskCounts, Times
+    >>> counts = RiskCounts.of(Times.of([0.5, 0.6, 1.5, 2.0], [1, 0, 1, 0]), times=[1.0, 2.0])
+    >>> least, largest = bound_survival(counts, counts)
+    >>> least.round(3), largest.round(3)
+    (array([0.667, 0.   ]), array([0.75 , 0.375]))
+    """
+    late, early = late.merge_groups(), early.merge_groups()
+    hidden = 1.0 if late.rounded or late.delayed or early.rounded else 0.0  # else the order within a time is known
+    left_early, left_late = np.cumsum(early.left[0]), np.cumsum(late.left[0])
+    # Fewest at risk: who leaves early has left, and so have those of the interval who have no event.
+    fewest = late.start - (left_early - early.left[0]) - hidden * early.censored[0]
+    most = late.start - (left_late - late.left[0])
+    sooner, later = np.cumsum(early.events[0]), np.cumsum(late.events[0])
+    least, largest = np.ones(len(sooner)), np.ones(len(sooner))
+    for k in range(len(sooner)):
+        events = np.diff(np.append(later[:k], sooner[k]), prepend=0.0)
+        least[k] = _product(fewest[: k + 1], events)
+        events = np.diff(np.minimum(sooner[: k + 1], later[k]), prepend=0.0)
+        largest[k] = _product(most[: k + 1], events)
+    return least, largest
+
+
+def _product(at_risk: Array, events: Array) -> float:
+    """Return Π (r − d)/r over the times with events; 0 where there are no more at risk than have events."""
+    some = events > 0
+    if (at_risk[some] <= events[some]).any():
+        return 0.0
+    return float(np.prod(1.0 - events[some] / at_risk[some]))
 
 
 def confidence(survival: Array, log_error: Array, level: float, scale: Scale) -> tuple[Array, Array]:
