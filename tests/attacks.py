@@ -51,9 +51,10 @@ INTRODUCTION = """# What the attack generator finds
 `make attack` runs `python -m tests.attacks 20000 docs/results/attack.md`; a larger number makes more tries. A site has
 400 rows, among them some that are easy to single out, and the default policy with its budget off. The generator puts
 expressions of one row into every slot of every question, and points of every kind into every point. A series asks one
-model, or the table, up to 24 things: questions, and the operations that methods ask for in rounds. A row is found if a
-vector that is told, or the difference of two, is a multiple of one, if a number is one person's value, or if a count is
-of fewer than three rows. Then each rule is switched off in turn, until a row is found.
+model, or the table, up to 24 things: questions, and the operations that methods ask for in rounds. A pair asks the same
+of two models that differ in one thing. A row is found if a vector that is told, or the difference of two, is a multiple
+of one, if a number is one person's value, or if a count is of fewer than three rows. Then each rule is switched off in
+turn, until a row is found.
 
 The rules `kinds`, `rows`, `parameters` and `budget` are not in the table: without them rows are found by many questions
 together, which `tests/test_attacks.py`, `tests/test_many_policy.py` and `tests/test_hostile_models.py` carry out.
@@ -354,14 +355,14 @@ class Rows:
             measured = [len(np.unique(column)) > len(X) / 2 for column in own.T]
             centred = (own - own.mean(axis=0)) / units
             numbers = int(np.linalg.matrix_rank(centred[:, measured], tol=1e-4)) if any(measured) else 0
-            far = (np.abs(own.mean(axis=0)) > 1e3 * spread) & (spread > 0)
+            far = (np.abs(own.mean(axis=0)) > 5.0 * spread) & (spread > 0)
             free = numbers - (spread > 0).all()  # directions have one number less where none is the same in all rows
             if free < 2 or far.any() or np.linalg.matrix_rank(own / units, tol=1e-4) < end:
                 continue  # too many vectors are near to one of the rows
             rows = np.concatenate([own, own[[5]] + own[[9]]] if len(own) == ROWS else [own]) / units
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
             # So near to a row that none of a hundred million vectors at random is.
-            self._known.append((end, units, rows, min((4e-13) ** (1.0 / free), 1e-2)))
+            self._known.append((end, units, rows, min((3e-15) ** (1.0 / free), 1e-2)))
 
     def told(self, kinds: dict[str, list[Any]]) -> bool:
         """Whether a vector, or the difference of two of one kind, is a multiple of a row."""
@@ -453,6 +454,49 @@ def attack(site: Site, rng: np.random.Generator) -> bool:
             if len(found):
                 told.setdefault(getattr(asked, "name", ""), []).append(found)
     return rows is not None and rows.told(told)
+
+
+def vary(rng: np.random.Generator, about: ModelSpec) -> ModelSpec:
+    """Return a model that differs from another in one thing."""
+    design, d = about.design, about.design.width
+    kind = rng.integers(6)
+    if kind == 0:
+        return dataclasses.replace(about, centre=about.centre + rng.normal(size=d) * 10.0 ** rng.uniform(-9, 17))
+    if kind == 1:
+        return dataclasses.replace(about, scale=about.scale * 10.0 ** rng.uniform(-9, 9, d))
+    if kind == 2:
+        place = int(rng.integers(len(design.terms)))
+        terms = [*design.terms]
+        terms[place] = dataclasses.replace(terms[place], factors=(factors(rng), *terms[place].factors[1:]))
+        return dataclasses.replace(about, design=dataclasses.replace(design, terms=tuple(terms)))
+    slots: dict[str, Any] = {"weights": predicates(rng)} if kind == 3 else {"offset": predicates(rng)}
+    if kind == 5:
+        slots = {"response": predicates(rng)}
+    return dataclasses.replace(about, design=dataclasses.replace(design, **slots))
+
+
+def attack_a_pair(site: Site, rng: np.random.Generator) -> bool:
+    """Ask the same of two models that differ in one thing; return whether a row is in the difference."""
+    try:
+        about = models(rng)
+        other = vary(rng, about)
+    except ValueError:
+        return False
+    x, told = points(rng, shape_of(about), site.frame), dict[str, list[Any]]()
+    X = matrix_of(site, about)
+    if X is None:
+        return False
+    for one in (about, other):
+        for asked in (
+            At(x, ["values", "gradients"]),
+            At(np.zeros_like(x), ["gradients"]),
+            Informations(x.astype(float)),
+        ):
+            for array in arrays_in(site.ask(one, asked), None):
+                found = vectors_of(array, X.shape[1])
+                if len(found):
+                    told.setdefault(asked.name, []).append(found)
+    return Rows(X).told(told)
 
 
 def responses(rng: np.random.Generator) -> Survival:
@@ -639,9 +683,10 @@ NEEDED = ("columns", "places", "cells", "leverage", "weights", "points", "domain
 
 
 def choose(rng: np.random.Generator) -> Callable[[Site, np.random.Generator], bool]:
-    """Return an attack: a series about a model, one about the table, or one of a single idea."""
+    """Return an attack: a series about a model, two models, the table, or an attack of a single idea."""
     share = rng.random()
-    return attack if share < 0.7 else attack_a_table if share < 0.9 else SINGLE[rng.integers(len(SINGLE))]
+    attacks = (attack, attack_a_pair, attack_a_table, SINGLE[rng.integers(len(SINGLE))])
+    return attacks[int(np.searchsorted((0.55, 0.75, 0.9), share))]
 
 
 def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found: bool = False) -> tuple[int, int, int]:

@@ -448,6 +448,29 @@ def test_the_budget_is_one_for_all_designs_and_analysts(make: Callable[..., Site
         private_model(sites, "died ~ age", epsilon=0.1, **options)
 
 
+@pytest.mark.parametrize("level", ["sums", "private"])
+def test_an_older_file_in_the_place_of_a_ledger_or_of_masks_is_noticed(make: Callable[..., Sites], level: str) -> None:
+    """With it, a budget would come back, and a mask could be used for other numbers."""
+    sites = make(level=level, radius=2.0)
+    file = sites.folder / "north" / {"sums": "masks.journal", "private": "privacy.journal"}[level]
+    old = file.read_bytes()
+    if level == "sums":
+        masked_glm(sites, "died ~ age")
+    else:
+        private_model(sites, "died ~ age", rows=900, epsilon=0.5, ranges=RANGES)
+    sites.guards["north"].close()
+    new = file.read_bytes()
+    for put in (old, new[: len(new) // 2]):
+        file.write_bytes(put)
+        with pytest.raises(RuntimeError, match="has less than the log of this site"):
+            sites.start("north")
+    file.unlink()
+    with pytest.raises(RuntimeError, match="has less than the log of this site"):
+        sites.start("north")
+    file.write_bytes(new)
+    sites.start("north")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -88,7 +88,7 @@ class Budget:
             raise RuntimeError(f"{self.path} cannot be used: {error}") from None
         found = self.spent.counts()
         # Refusals are forgotten when a person has looked at them.
-        less = [name for name, count in (logged or {}).items() if name != "refusals" and found.get(name, 0) < count]
+        less = [name for name, count in found.items() if name != "refusals" and count < (logged or {}).get(name, 0)]
         if less:
             raise RuntimeError(
                 f"{self.path} has fewer {less[0]} than the log of this site: an older one was put in its place, or it "

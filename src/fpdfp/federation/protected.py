@@ -110,21 +110,44 @@ class ProtectedGuard(RequestGuard):
             if "type" not in declared:
                 raise ArgumentError("columns_of_the_table", f"must declare the type of {column!r} at this level")
         super().__init__(name, table, policy, folder)
-        self.secret = Secret.of(self.folder)
-        self.membership = membership_of(policy) if policy.members else None
-        if self.membership is not None and self.membership.identities.get(name) != self.secret.public:
-            self.close()
-            raise ArgumentError("members", f'must have this site\'s own key: {name} = "{self.secret.public.hex()}"')
-        self._journal = Journal(self.folder / MASKS)
-        self._ledger = Ledger(self.folder / LEDGER, policy.epsilon, policy.delta) if policy.level == "private" else None
         self._maskers: dict[str, Masker] = {}
         self._made: dict[bytes, Model] = {}
+        self._journal: Journal | None = None
+        self._ledger: Ledger | None = None
+        try:
+            self.secret = Secret.of(self.folder)
+            self.membership = membership_of(policy) if policy.members else None
+            if self.membership is not None and self.membership.identities.get(name) != self.secret.public:
+                own = f'{name} = "{self.secret.public.hex()}"'
+                raise ArgumentError("members", f"must have this site's own key: {own}")
+            self._journal = Journal(self.folder / MASKS)
+            if policy.level == "private":
+                self._ledger = Ledger(self.folder / LEDGER, policy.epsilon, policy.delta)
+            self._compare_with_log()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        for one in (getattr(self, "_journal", None), getattr(self, "_ledger", None)):
+        for one in (self._journal, self._ledger):
             if one is not None:
                 one.close()
         super().close()
+
+    def _counts(self) -> dict[str, float]:
+        masked = 0 if self._journal is None else len(self._journal.records)
+        releases = 0 if self._ledger is None else len(self._ledger.entries)
+        return super()._counts() | {"masked": masked, "releases": releases}
+
+    def _compare_with_log(self) -> None:
+        """Refuse to start with files that have less than the log: masks would be used again, and budgets come back."""
+        logged = {} if self.audit.last is None else self.audit.last.spent
+        for what, file in (("masked", MASKS), ("releases", LEDGER)):
+            if self._counts()[what] < logged.get(what, 0):
+                raise RuntimeError(
+                    f"{self.folder / file} has less than the log of this site: an older one was put in its place, or "
+                    "it was removed; look into it, and move the log elsewhere if that was on purpose"
+                )
 
     def _compute(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
         level = self.policy.level
@@ -181,6 +204,7 @@ class ProtectedGuard(RequestGuard):
         keys = read_pairs(asked.get("keys"), RunKey)
         run = run_name(str(asked["run"]))
         pairs = pair_keys(self.name, self._private_key(run), keys, self._members(), run)
+        assert self._journal is not None
         self._maskers[str(asked["run"])] = Masker(self.name, pairs, run, self._journal)
         while len(self._maskers) > RUNS:
             self._maskers.pop(next(iter(self._maskers)))

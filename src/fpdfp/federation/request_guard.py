@@ -185,11 +185,15 @@ class RequestGuard:
                 self.audit.append(
                     sync=self._new or outcome != "answered", asker=asker.name, role=asker.role, study=asker.study,
                     fingerprint=asker.fingerprint, run=run, kind=kind, asked=words + self._formula(asked),
-                    left=len(pack(reply)), outcome=outcome, why=why, spent=self.budget.spent.counts(),
+                    left=len(pack(reply)), outcome=outcome, why=why, spent=self._counts(),
                 )  # fmt: skip
             except OSError as error:
                 return self._fail_to_write(error)
             return reply
+
+    def _counts(self) -> dict[str, float]:
+        """Return what the log says was spent; the files that count it must not have less when the site starts again."""
+        return self.budget.spent.counts()
 
     def _refuse(self, error: Refusal) -> tuple[dict[str, Any], str]:
         """Return the analyst's part of a refusal, and what the log is."""

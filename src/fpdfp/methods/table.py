@@ -48,15 +48,15 @@ HEADER = ("method", "minimises", "sends", "numbers up", *ABILITIES, "needs")
 
 INTRODUCTION = """# Methods
 
-This page lists what each method needs and supports. It is generated from the declarations of the methods
-(`make tables`). `solve` checks the same declarations before the first round, and incompatible combinations raise an
-error that names an alternative. [Choosing](choosing.md) says which method to use. Update rules and parameters are in
-the docstrings (`help(fpdfp.FedMiD)`).
+This page lists the needs and abilities of each method. It is generated from the declarations of the methods
+(`make tables`). `solve` checks the same declarations before the first round; an incompatible combination raises an
+error that names an alternative. [Choosing](choosing.md) recommends a method. Update rules and parameters are in the
+docstrings (`help(fpdfp.FedMiD)`).
 
-In the table, d is the size of x and m that of Bx. "sends" lists the fields of a client's reply;
-`solve(compressor={"x": …})` sets a compressor for each. "numbers up" is how many numbers a client sends in a round,
-before compression. "unequal sampling" says whether `solve(sampling=…)` may be other than `"uniform"`. "compression" is
-that of the clients' messages, "downlink" that of the server's.
+In the table, d is the size of x and m the size of Bx. "sends" lists the fields of a client's reply;
+`solve(compressor={"x": …})` sets a compressor for each. "numbers up" counts the numbers that a client sends in a
+round, before compression. "unequal sampling" means that `solve(sampling=…)` may be other than `"uniform"`.
+"compression" is about the clients' messages, "downlink" about the server's.
 """
 
 
@@ -70,7 +70,7 @@ def needs(traits: Traits) -> str:
     if traits.compression and traits.needs_unbiased:
         wanted.append("unbiased compressor")
     if traits.needs_hessians:
-        wanted.append("`Logistic` or `LeastSquares` of up to 2,000 features")
+        wanted.append("losses with known Hessians, dense ones of up to 2,000 features")
     if traits.needs_one_client:
         wanted.append("one client")
     if traits.strong_convexity != "not needed":

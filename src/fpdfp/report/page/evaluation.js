@@ -8,7 +8,7 @@ class Evaluations extends View {
   fill(run) {
     const found = run.evaluation, { overall, sites, roc, calibration, notes } = found;
     const cards = [el("div", { class: "card" }, el("h3", {}, "All sites"),
-      scrolled("Measures over all sites", table(["Measure", "Value", ...limitNames(found.level)], overall.map((one) => [one.name, ...["value", "lower", "upper"].map((key) => digits(one[key]))]), 1)),
+      scrolled("Measures over all sites", table(["Measure", "Value", ...limitNames(found.level)], overall.map((one) => [one.name, ...["value", "lower", "upper"].map((key) => plain(one[key]))]), 1)),
       ...notes.map((note) => el("p", { class: "muted" }, note)))];
     if (sites.length > 1) cards.push(this.forest(found));
     const pictures = [

@@ -23,7 +23,7 @@ class Inference extends View {
   differences(found) {
     const { coefficients, of } = found;
     if (coefficients.length === 0) return [];
-    const rows = coefficients.map((one) => [one.name, figure(one.sites_in_all), digits(one.q), figure(one.df), chance(one.p), isNumber(one.i_squared) ? `${Math.round(100 * one.i_squared)} %` : "\u2013", digits(one.tau_squared)]);
+    const rows = coefficients.map((one) => [one.name, figure(one.sites_in_all), plain(one.q), figure(one.df), chance(one.p), isNumber(one.i_squared) ? `${Math.round(100 * one.i_squared)} %` : "\u2013", plain(one.tau_squared)]);
     const card = el("div", { class: "card", id: "heterogeneity-card" }, el("h3", {}, "Do sites differ?"),
       scrolled("How much coefficients differ between sites", table(["", "Sites", "Cochran\u2019s Q", "df", "p", "I\u00b2", "\u03c4\u00b2"], rows, 1)),
       of > rows.length ? el("p", { class: "muted" }, `${figure(rows.length)} of ${figure(of)} coefficients are shown, those with the smallest p values.`) : null,
@@ -43,7 +43,7 @@ class Inference extends View {
     const rows = [...one.sites.map(([label, value, lower, upper, weight]) => ({ label, value, lower, upper, weight })), ...pooled].filter((row) => isNumber(row.value));
     const [below, above] = one.prediction;
     const said = [`${exponentiate ? `exp(${one.name})` : one.name}, intervals at ${percent(level)}`,
-      `Q = ${digits(one.q)} on ${figure(one.df)} df, p ${one.p < 0.001 ? "" : "= "}${chance(one.p)}`, `I\u00b2 = ${Math.round(100 * one.i_squared)} %`, `\u03c4\u00b2 = ${digits(one.tau_squared)}`,
+      `Q = ${plain(one.q)} on ${figure(one.df)} df, p ${one.p < 0.001 ? "" : "= "}${chance(one.p)}`, `I\u00b2 = ${Math.round(100 * one.i_squared)} %`, `\u03c4\u00b2 = ${plain(one.tau_squared)}`,
       isNumber(below) && isNumber(above) ? `a further site is expected from ${digits(below, 3)} to ${digits(above, 3)}` : ""].filter(Boolean).join("; ");
     const cutOff = one.sites_in_all > one.sites.length ? el("p", { class: "muted" }, `${figure(one.sites.length)} of ${figure(one.sites_in_all)} sites are shown, those with the largest weights.`) : null;
     return [forestPlot(`${one.name} at each site`, rows, level, { log: exponentiate, zero: exponentiate ? 1 : 0 }), el("p", { class: "muted" }, said), cutOff].filter(Boolean);

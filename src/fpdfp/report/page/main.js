@@ -4,8 +4,19 @@ const initial = JSON.parse(byId("data").textContent);
 const runsTable = new RunsTable(), curves = new Curves(), settings = new Settings(), clients = new Clients(), sites = new Sites(), model = new Model(), inference = new Inference(), selections = new Selections(), evaluations = new Evaluations(), learning = new LearningCurves(), slices = new Slices();
 let volumes = JSON.parse(byId("volumes").textContent), volumesVersion = "";
 
+// A fit with a table of coefficients begins with it; how it was computed comes last, and folded.
+const COMPUTATION = ["runs", "curves", "settings", "sites", "clients"];
+function arrange(runs) {
+  if (byId("computation") || !runs.some((run) => run.summary)) return;
+  const main = byId("main"), folded = el("details", { id: "computation" }, el("summary", {}, "How it was computed: runs, rounds, bits, settings"));
+  main.prepend(byId("inference"), byId("selection"), byId("evaluation"), byId("learning"), byId("model"));
+  main.append(folded);
+  folded.append(...COMPUTATION.map(byId));
+}
+
 function render(data) {
   const { runs } = data, series = seriesOf(runs, data.live);
+  arrange(runs);
   byId("runs").hidden = runs.length === 0;
   byId("waiting").hidden = runs.length > 0;
   byId("waiting").textContent = data.live ? "There is no run yet. This page shows it as soon as it begins." : "There are no runs.";

@@ -48,5 +48,7 @@ function digits(value, places = 4) {
   return text.includes("e") || Math.abs(value) < 1e-4 ? figure(value, places) : text.replace("-", MINUS);
 }
 
+// Numbers of which only the size matters: none is smaller than the third digit after the point shows.
+const plain = (value) => (isNumber(value) && Math.abs(value) < 5e-4 ? "0.000" : digits(value));
 // As journals print p values.
 const chance = (value) => (!isNumber(value) ? "\u2013" : value < 0.001 ? "< 0.001" : value.toFixed(3));
