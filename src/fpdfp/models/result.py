@@ -683,10 +683,7 @@ class FitResult:
             weight_scale=self.plan.weight_scale, ties=self.outcome.ties,
         )  # fmt: skip
         sums: Proportionality = cohort.ask(ProportionalityQuestion(spec, self.coef.astype(np.float64), transform)).sums
-        whole = Proportionality(
-            sums.score[kept], *(one[np.ix_(kept, kept)] for one in (sums.information, sums.crossed, sums.weighted)),
-            sums.rows, sums.events,
-        )  # fmt: skip
+        whole = sums.take(kept)
         terms: dict[str, list[int]] = {}
         for place, j in enumerate(kept):
             terms.setdefault(self.names.terms[j], []).append(place)

@@ -49,6 +49,14 @@ class Proportionality:
             getattr(self, one.name) + getattr(other, one.name) for one in dataclasses.fields(self)
         ))  # fmt: skip
 
+    def take(self, places: Sequence[int]) -> Proportionality:
+        """Return the sums of some coefficients."""
+        own, square = np.asarray(places), np.ix_(places, places)
+        return dataclasses.replace(
+            self, score=self.score[own], information=self.information[square], crossed=self.crossed[square],
+            weighted=self.weighted[square],
+        )  # fmt: skip
+
     def test(self, places: Sequence[int] | None = None, name: str = "all coefficients") -> HypothesisTest:
         """Return the score test that some coefficients, or all, do not change with g(t) (Grambsch, Therneau 1994)."""
         own = np.arange(len(self.score)) if places is None else np.asarray(places)
@@ -117,4 +125,5 @@ def _add_stratum(
             spread = (s2 - share * d2) / total - np.outer(mean, mean)
             score -= g * mean_weight * mean
             sums += mean_weight * np.array([1.0, g, g * g])[:, None, None] * spread
-    return Proportionality(score, *sums, 0, int((times.event & (weight > 0)).sum()))
+    events = int((times.event & (weight > 0)).sum())
+    return Proportionality(score, sums[0], sums[1], sums[2], 0, events)
