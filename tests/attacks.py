@@ -30,6 +30,7 @@ from fpdfp.cohorts.requests import Address, Place, Request
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
+from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import Distribution, ModelSpec
 from fpdfp.federation.request_guard import RequestGuard
@@ -512,7 +513,11 @@ def asked_of_a_table(rng: np.random.Generator) -> Any:
     shape = shape_of(about)
     x = points(rng, shape, FRAME).astype(np.float64)
     group = Coded("g", *[("grade", ("x", "y", "z")), ("half", (0, 1)), ("rare", (0, 1))][rng.integers(3)])
-    strata = [(), ("half",), ("rare",), ("pair",)][rng.integers(4)]
+    other = Coded("h", *[("half", (0, 1)), ("rare", (0, 1)), ("group", ("a", "b"))][rng.integers(3)])
+    columns = tuple(
+        map(str, rng.choice([*MEASURED, "age", "rare", "peak", "few", "alone", "patient_id"], 2, replace=False))
+    )
+    number, strata = int(rng.integers(2)), [(), ("half",), ("rare",), ("pair",)][rng.integers(4)]
     times = np.sort(rng.uniform(0, 200, int(rng.integers(1, 9)))) if rng.random() < 0.8 else None
     return [
         lambda: questions.SumsQuestion(about.design, about.classes),
@@ -522,8 +527,10 @@ def asked_of_a_table(rng: np.random.Generator) -> Any:
         lambda: questions.BaselineQuestion(about, x, times), lambda: questions.ConcordanceQuestion(about, x),
         lambda: questions.EvaluationQuestion(about, x, [points(rng, shape, FRAME).astype(np.float64)]),
         lambda: questions.CalibrationQuestion(about, x, rng.normal(size=1 if about.family == "Cox" else 2)),
+        lambda: DescriptionQuestion(columns, (group,), other if number else None),
+        lambda: HistogramQuestion(columns[:1], [np.sort(rng.normal(20.0, 30.0, 5))], other if number else None),
         questions.SchemaQuestion,
-    ][rng.integers(9)]()  # fmt: skip
+    ][rng.integers(11)]()  # fmt: skip
 
 
 def attack_a_table(site: Site, rng: np.random.Generator) -> bool:
@@ -551,6 +558,14 @@ def attack_a_table(site: Site, rng: np.random.Generator) -> bool:
         return any(tells_one_row([one["means"]], X) for one in reply["hazards"] if len(one["means"]))
     if isinstance(asked, questions.LogRankQuestion):
         return asked.strata == ("pair",) or asked.rho > 1.0 or few(reply, ("rows", "events"), policy)
+    if isinstance(asked, DescriptionQuestion):
+        single = [i for i, name in enumerate(asked.columns) if name in ("rare", "peak", "few", "alone", "patient_id")]
+        told = any(np.asarray(reply["scatters"])[i].any() for i in single)
+        return told or few(reply, ("rows", "ungrouped", "known", "counts"), policy)
+    if isinstance(asked, HistogramQuestion):
+        exact = [np.diff(low[low == high]) for one in zip(reply["least"], reply["most"], strict=True)
+                 for low, high in zip(*one, strict=True)]  # fmt: skip
+        return "patient_id" in asked.columns or any(((one > 0) & (one < policy.cell)).any() for one in exact)
     if isinstance(asked, questions.RiskQuestion):
         return few(reply, ("start", "entered", "events", "left"), policy)
     if isinstance(asked, questions.EvaluationQuestion):
@@ -561,7 +576,7 @@ def attack_a_table(site: Site, rng: np.random.Generator) -> bool:
 
 def few(reply: Any, names: tuple[str, ...], policy: Policy) -> bool:
     """Whether counts are of fewer rows than a cell has by default."""
-    counts = [np.asarray(reply[name]) for name in names]
+    counts = [np.asarray(one) for name in names for one in (reply[name] if name == "counts" else [reply[name]])]
     return any(((one > 0) & (one < Policy().cell)).any() for one in counts)
 
 

@@ -414,6 +414,8 @@ def test_every_model_has_a_dozen_parameters_at_most_and_names_where_others_went(
             assert moved not in own
             with pytest.raises(TypeError, match=rf"^{moved} is not a parameter of {name}: give .*fpdfp\."):
                 kind(**{moved: 1.0})
+            with pytest.raises(TypeError, match=rf"^{moved} is not a parameter of {name}: give "):
+                kind().set_params(**{moved: 1.0})
 
 
 def test_bad_sites_and_classes_are_named() -> None:

@@ -25,7 +25,7 @@ from fpdfp.federation.registry import Registry
 from fpdfp.federation.rehearse import Rehearsal, split, write_patients
 from fpdfp.federation.repeat import FILE, compare, digest_of_data, read_analysis
 from fpdfp.federation.study import Study
-from fpdfp.models.codecs import write_parameter
+from fpdfp.models.saving import write_parameter
 
 
 def test_a_digest_of_data_is_salted(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_folder_that_cannot_be_repeated_is_refused_by_name(tmp_path: Path) -> 
     (folder / FILE).write_text(json.dumps({**tree, "objects": {"penalty": "Graph()"}}))
     with pytest.raises(ArgumentError, match=r"must give what was an object then: penalty=Graph\(\)"):
         repeat.repeat(folder, None)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match=r"analysis\.json is not there"):
+    with pytest.raises(ArgumentError, match=r"analysis\.json is missing"):
         read_analysis(tmp_path)
 
 

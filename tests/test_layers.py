@@ -32,7 +32,16 @@ LAYERS = {
         "federation.columns federation.descriptives federation.predictions federation.times",
         "federation.questions",
     ],
-    "running": ["tuning", "declarative", "ct.reconstruction", "loggers", "runs", "selection", "engines", "cohorts"],
+    "running": [
+        "tuning",
+        "declarative",
+        "ct.reconstruction ct.together",
+        "loggers",
+        "runs",
+        "selection",
+        "engines",
+        "cohorts",
+    ],
     "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit privacy.site", "steps"],
     "questions": ["cohorts.cohort", "cohorts.question"],
     "mathematics": [

@@ -14,6 +14,7 @@ import pytest
 
 import fpdfp
 from fpdfp.models.result import FitResult
+from fpdfp.models.saving import write_parameter
 
 SOURCE = Path(fpdfp.__file__).parent
 
@@ -114,7 +115,7 @@ def test_parameters_of_one_kind_belong_together() -> None:
         fpdfp.ElasticNet(l1_ratio=[0.5, 1.0], factors={"age": 0.5}),
         cv=fpdfp.CrossValidation(3, alphas=4, ratio=0.1), run=fpdfp.RunOptions(tol=1e-5, seed=3),
     )  # fmt: skip
-    written = {name: fpdfp.models.codecs.write_parameter(value) for name, value in chosen.get_params().items()}
+    written = {name: write_parameter(value) for name, value in chosen.get_params().items()}
     again = type(chosen)(**{name: fpdfp.models.read_parameter(value, name) for name, value in written.items()})
     for one in (chosen, again):
         one.fit(TABLE, "died ~ age + dose", groups="site")

@@ -158,7 +158,7 @@ def test_what_is_no_model(document: Any, tmp_path: Path) -> None:
         "thresholds_": ([1.0, 0.0], "increasing"),
         "__class__": ("x", "nothing named '__class__'"),
         "rows_": ({"a": -1}, "rows_ must be counts"),
-        "formula_": (None, "plan_ must be that of the formula"),
+        "formula_": (None, "plan_ must match the formula"),
         "n_features_in_": (1 << 70, "n_features_in_"),
         "information_": ([{}], "information_ must have rows"),
         "classes_": ({"kind": "U", "labels": [1]}, "classes_"),

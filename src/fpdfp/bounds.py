@@ -32,9 +32,9 @@ from fpdfp._array import namespace
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array, Shape
 from fpdfp.linops import LinOp, Matrix
+from fpdfp.linops.base import as_matrix
 from fpdfp.losses.base import EPS, ROUNDINGS, DualPoints, Losses
 from fpdfp.penalties.base import Penalty
-from fpdfp.quadratic.newton import as_matrix
 
 #: Up to this size of x, and of B as a dense matrix, what g∘B does not see is found from that matrix.
 DENSE_COLUMNS, DENSE_ENTRIES = 1000, 1 << 22

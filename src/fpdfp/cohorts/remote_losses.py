@@ -12,7 +12,7 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.losses import OUTSIDE, LossBounds, LossFacts, probe
 from fpdfp.cohorts.plausible import compare_facts
 from fpdfp.cohorts.remote import RemoteEngine
-from fpdfp.errors import ArgumentError, MessageError
+from fpdfp.errors import MessageError
 from fpdfp.linops.base import LinOp
 from fpdfp.losses.base import Form, Losses
 from fpdfp.losses.linear import DENSE_HESSIAN, form_rounding, sum_rounding
@@ -160,20 +160,29 @@ class RemoteLosses(Losses):
         return self._convexity
 
     def values(self, x: Array, clients: IntArray) -> Array:
-        self.check(x, clients, shared=True)
-        return self._at(x, gradients=False)[clients]
+        raise NotImplementedError("what single clients answer is for their cohort: ask for value")
 
     def gradients(
         self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
     ) -> Array:
-        self.check(x, clients, shared=True)
-        if batch_size is not None:
-            raise ArgumentError(
-                "batch_size", "must be None: clients whose data is elsewhere draw mini-batches themselves"
-            )
-        return self._at(x, gradients=True)[clients]
+        raise NotImplementedError(
+            "what single clients answer is for their cohort: ask for gradient, or Cohort.ask_each"
+        )
 
-    def _at(self, x: Array, *, gradients: bool) -> Array:
+    def value(self, x: Array, weights: Array) -> float:
+        return float((weights * self.rows_at(x, gradients=False)).sum())
+
+    def gradient(self, x: Array, weights: Array) -> Array:
+        total: Array = np.zeros(self.shape, dtype=np.float64)
+        rows = self.rows_at(x, gradients=True)
+        for clients in self.chunks():
+            part = rows[clients]
+            total += (weights[clients].reshape(-1, *[1] * len(self.shape)) * part).sum(axis=0)
+        return total.astype(self.dtype, copy=False)
+
+    def rows_at(self, x: Array, *, gradients: bool) -> Array:
+        """Return the values, or the gradients, of all clients at a point, for this package alone."""
+        self.check(x, np.arange(0), shared=True)
         point = digest([x])
         parts = self.answers.lacking(point, gradients=gradients, together=self.together)
         if parts:

@@ -16,11 +16,12 @@ from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.ct.phantoms import Ellipsoids, psnr
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.rectify import rectify
-from fpdfp.ct.scans import air, from_rows, line_integrals
+from fpdfp.ct.scans import air, count_weights, from_rows, line_integrals
 from fpdfp.ct.slabs import fdk_in_slabs, reconstruct_in_slabs
 
 if TYPE_CHECKING:
     from fpdfp.ct.reconstruction import Reconstruction, reconstruct
+    from fpdfp.ct.together import Together, reconstruct_together
 
 __all__ = [
     "Calibration",
@@ -28,11 +29,13 @@ __all__ = [
     "Ellipsoids",
     "ProjectionLosses",
     "Reconstruction",
+    "Together",
     "Volume",
     "XRayTransform",
     "air",
     "calibrate",
     "correct_hardening",
+    "count_weights",
     "fdk",
     "fdk_in_slabs",
     "from_rows",
@@ -42,10 +45,13 @@ __all__ = [
     "psnr",
     "reconstruct",
     "reconstruct_in_slabs",
+    "reconstruct_together",
     "rectify",
     "remove_rings",
     "save_volume",
 ]
 
 # An application among the mathematics: the rest of the package can be imported without what runs methods.
-__getattr__ = attach(__name__, {"reconstruction": "Reconstruction reconstruct"})
+__getattr__ = attach(
+    __name__, {"reconstruction": "Reconstruction reconstruct", "together": "Together reconstruct_together"}
+)

@@ -13,7 +13,7 @@ from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.ct.scans import check_shape, warn_of_projections
+from fpdfp.ct.scans import check_ray_weights, check_shape, warn_of_projections
 from fpdfp.linops.base import LinOp, largest_eigenvalue_bound, positive_norm_bound, random_start
 from fpdfp.losses.base import Losses, checked_draws
 from fpdfp.rng import Draws, Purpose, table_size
@@ -51,6 +51,9 @@ class ProjectionLosses(Losses):
         The weight of the ridge.
     scale
         ``"sum"`` over a client's pixels, or ``"mean"``.
+    ray_weights
+        What each squared residual is multiplied with, an array like ``projections``: inverse variances, or 0 for pixels
+        that do not count. 1 by default.
     memory
         The largest number of bytes for the projections of a call; larger ones are processed in parts.
 
@@ -77,6 +80,7 @@ class ProjectionLosses(Losses):
         *,
         l2: float = 0.0,
         scale: str = "sum",
+        ray_weights: Any = None,
         memory: int = 2 << 30,
     ) -> None:
         self.operator = XRayTransform(geometry)
@@ -88,6 +92,7 @@ class ProjectionLosses(Losses):
             "projections", projections, shape=geometry.data_shape, dtype=np.float32, xp=self.xp
         )
         warn_of_projections(self._data, geometry)
+        self._ray_weights = None if ray_weights is None else check_ray_weights(ray_weights, geometry, self.xp)
         self.client_names, self._views = _dealt(clients, geometry.n_views)
         self.shape, self.dtype = geometry.volume, np.dtype(np.float32)
         self.sizes = np.array([len(views) for views in self._views], dtype=np.int64)
@@ -124,7 +129,8 @@ class ProjectionLosses(Losses):
             ends = np.cumsum([len(piece) for piece in pieces])
             for row, end, piece in zip(rows, ends, pieces, strict=True):
                 part = residuals[end - len(piece) : end]
-                sums[row] += np.multiply(part, part, out=part).sum(dtype=np.float64)
+                square = np.multiply(part, part, out=part)
+                sums[row] += self._weighted(square, piece).sum(dtype=np.float64)
         ridge = 0.5 * self.l2 * float(np.vdot(x, x)) if self.l2 else 0.0
         values: Array = 0.5 * self._scales[clients] * (sums if self.device == "cpu" else sums.get()) + ridge
         return values
@@ -144,7 +150,7 @@ class ProjectionLosses(Losses):
         shared = x.ndim == len(self.shape)
         out: Array = self.xp.zeros((len(clients), *self.shape), dtype=self.dtype)
         for rows, pieces in self._portions(views) if shared else self._singly(views):
-            residuals = self._residuals(x if shared else x[rows[0]], pieces)
+            residuals = self._weighted(self._residuals(x if shared else x[rows[0]], pieces), np.concatenate(pieces))
             self._add_adjoints(residuals, pieces, out[rows[0] : rows[-1] + 1])
         # A part of the views stands for all of them.
         shares = self.sizes[clients] / np.array([len(part) for part in views])
@@ -200,16 +206,21 @@ class ProjectionLosses(Losses):
         residuals -= self._data[views]
         return residuals
 
+    def _weighted(self, projections: Array, views: IntArray) -> Array:
+        """Return projections in some views times the weights of their rays."""
+        return projections if self._ray_weights is None else projections * self._ray_weights[views]
+
     def _add_adjoints(self, projections: Array, pieces: list[IntArray], out: Array) -> None:
         """Add the back-projection of each client's views to its volume."""
         groups = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
         out += self.operator.adjoint_groups(projections, np.concatenate(pieces), groups, len(pieces))
 
     def _normal(self, x: Array, views: IntArray) -> Array:
-        """Return AᵀA x for some views."""
+        """Return AᵀWA x for some views, with the weights W of rays."""
         totals: Array = self.xp.zeros((1, *self.shape), dtype=self.dtype)
         for _, pieces in self._singly([views]):
-            self._add_adjoints(self.operator.apply_views(x, pieces[0]), pieces, totals)
+            image = self._weighted(self.operator.apply_views(x, pieces[0]), pieces[0])
+            self._add_adjoints(image, pieces, totals)
         total: Array = totals[0]
         return total
 
@@ -256,6 +267,7 @@ class ProjectionLosses(Losses):
         for view in range(self.geometry.n_views):
             rows = self.operator.apply_views(ones, [view])
             columns = self.operator.adjoint_groups(self.xp.ones_like(rows), [view], [0], 1)
+            rows = self._weighted(rows, np.array([view]))
             bounds[view] = float(rows.max()) * float(columns.max()) * (1.0 + ROUNDING)
         return bounds
 

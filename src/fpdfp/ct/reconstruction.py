@@ -21,8 +21,8 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.ct.device import module_for, move_to
 from fpdfp.ct.geometry import ConeBeam
-from fpdfp.ct.rectify import rectify
-from fpdfp.ct.scans import check_projections
+from fpdfp.ct.rectify import rectify_checked
+from fpdfp.ct.scans import check_projections, check_ray_weights, fill_excluded
 from fpdfp.ct.solver import Solver
 from fpdfp.ct.weight import FOLD, Choice, absolute_weight, choose, coarser, finer
 from fpdfp.engines.loop import Interrupt
@@ -99,6 +99,7 @@ def reconstruct(
     geometry: ConeBeam,
     *,
     tv: float | Literal["auto"] = "auto",
+    ray_weights: Any = None,
     nonnegative: bool = True,
     iterations: int = 50,
     tol: float = 1e-4,
@@ -134,6 +135,9 @@ def reconstruct(
         predicted with several weights. If voxels of half the side predict clearly better, they are used, and means of
         eight are returned. This takes about five times as long as one reconstruction, and much longer with smaller
         voxels.
+    ray_weights
+        What each squared residual is multiplied with, an array like ``projections``: inverse variances
+        (:func:`fpdfp.ct.count_weights`), or 0 for pixels that do not count, such as defective ones. 1 by default.
     nonnegative
         Whether to require x ≥ 0.
     iterations
@@ -179,10 +183,14 @@ def reconstruct(
     tol = _checks.real("tol", tol, at_least=0.0)
     module = module_for(device)
     began = time.perf_counter()
-    straight, scan = rectify(data, geometry)
+    straight, scan = rectify_checked(data, geometry)
     straight = move_to(straight, module)
+    rays = None
+    if ray_weights is not None:
+        rays = move_to(rectify_checked(check_ray_weights(ray_weights, geometry, here), geometry, order=1)[0], module)
+        straight = fill_excluded(straight, rays)
     if isinstance(tv, str):
-        choice = _chosen(straight, scan, nonnegative, module)
+        choice = _chosen(straight, scan, nonnegative, module, rays)
     else:
         choice = Choice(tv, False, most, np.empty((2, 0)), math.nan)
     used = finer(scan) if choice.finer else scan
@@ -192,6 +200,7 @@ def reconstruct(
         watches = {name: functools.partial(_of_coarser, watch) for name, watch in watches.items()}
     found = minimise(
         straight, used, weight, nonnegative=nonnegative, iterations=min(most, choice.iterations), tol=tol,
+        ray_weights=rays,
         device="cpu" if module is np else "cuda", metrics=watches, progress=progress,
     )  # fmt: skip
     status = found.status
@@ -208,11 +217,13 @@ def _of_coarser(metric: Callable[[Array], float], volume: Array) -> float:
     return metric(coarser(volume))
 
 
-def _chosen(data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType) -> Choice:
+def _chosen(
+    data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType, ray_weights: Array | None
+) -> Choice:
     """Return the weight that predicts left-out views best."""
     if geometry.n_views < FEWEST:
         raise ArgumentError("tv", f"must be a number where there are less than {FEWEST} views, got 'auto'")
-    choice = choose(data, geometry, nonnegative, module)
+    choice = choose(data, geometry, nonnegative, module, ray_weights)
     _log.info(
         "tv=%.3g predicts left-out views best (relative residual %.4f)%s", choice.tv, choice.residual,
         ", with voxels of half the side" if choice.finer else "",
@@ -229,6 +240,7 @@ def minimise(
     iterations: int,
     tol: float,
     device: str,
+    ray_weights: Array | None = None,
     metrics: Mapping[str, Callable[[Array], float]] | None = None,
     progress: bool | None = None,
 ) -> Reconstruction:
@@ -238,7 +250,7 @@ def minimise(
     # In units of a power of two near the largest line integral: squares then neither overflow nor vanish.
     largest = float(abs(data).max())
     unit = 2.0 ** round(math.log2(largest)) if largest > 0 else 1.0
-    solver = Solver(move_to(data, module) / unit, geometry, weight / unit, nonnegative, module)
+    solver = Solver(move_to(data, module) / unit, geometry, weight / unit, nonnegative, module, ray_weights)
     rows: list[dict[str, float]] = []
     status = "finished"
     watches = dict(metrics or {})

@@ -50,10 +50,15 @@ def rectify(projections: Array, geometry: ConeBeam) -> tuple[Array, ConeBeam]:
     geometry
         The scan.
     """
-    data, scan = _upwards(check_projections(projections, geometry), geometry)
+    return rectify_checked(check_projections(projections, geometry), geometry)
+
+
+def rectify_checked(data: Array, geometry: ConeBeam, order: int = 3) -> tuple[Array, ConeBeam]:
+    """Do what :func:`rectify` does with projections that were checked; weights of rays take splines of order 1."""
+    data, scan = _upwards(data, geometry)
     if scan.is_straight or (np.abs(scan.u[:, 2]) > 0.5 * np.linalg.norm(scan.u, axis=1)).any():
         return data, scan
-    return _resampled(data, scan, upright(scan)) or (data, scan)
+    return _resampled(data, scan, upright(scan), order) or (data, scan)
 
 
 def on_circle(data: Array, geometry: ConeBeam) -> tuple[Array, ConeBeam]:
@@ -77,13 +82,15 @@ def _upwards(data: Array, geometry: ConeBeam) -> tuple[Array, ConeBeam]:
     return (data, scan) if scan is geometry else (namespace(data).ascontiguousarray(data[..., ::-1]), scan)
 
 
-def _resampled(data: Array, geometry: ConeBeam, target: ConeBeam) -> tuple[Array, ConeBeam] | None:
+def _resampled(data: Array, geometry: ConeBeam, target: ConeBeam, order: int = 3) -> tuple[Array, ConeBeam] | None:
     """Return the views on other panels, cropped to what is seen; None if that is too little."""
     maps = homographies(target, geometry)
     kept = _inside(maps, geometry.detector)
     if min(kept[axis] / geometry.detector[axis] for axis in (0, 1)) < KEPT:
         return None
-    return namespace(data).asarray(resample(to_host(data), maps, kept)), dataclasses.replace(target, detector=kept)
+    return namespace(data).asarray(resample(to_host(data), maps, kept, order)), dataclasses.replace(
+        target, detector=kept
+    )
 
 
 def homographies(target: ConeBeam, geometry: ConeBeam) -> Array:

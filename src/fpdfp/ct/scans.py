@@ -223,6 +223,25 @@ def _fill(projections: Array, broken: Array) -> None:
         projections[:, bad, row] = (1 - part) * projections[:, left, row] + part * projections[:, right, row]
 
 
+def fill_excluded(projections: Array, weights: Array) -> Array:
+    """Return projections in which pixels of weight 0 lie between their nearest neighbours along u, or are 0.
+
+    The filtered back-projection that a reconstruction starts from does not know weights.
+    """
+    xp = namespace(projections)
+    excluded = to_host(weights) <= 0
+    if not excluded.any():
+        return projections
+    data = to_host(projections).copy()
+    places = np.arange(data.shape[1])
+    for view, row in np.argwhere(excluded.any(axis=1)):
+        bad = excluded[view, :, row]
+        good = places[~bad]
+        data[view, bad, row] = np.interp(places[bad], good, data[view, good, row]) if good.size else 0.0
+    filled: Array = xp.asarray(data)
+    return filled
+
+
 def check_projections(projections: Any, geometry: ConeBeam) -> Array:
     """Return the projections of a scan as an array of floats, where they are; warn of common mistakes."""
     check_geometry(geometry)
@@ -231,6 +250,44 @@ def check_projections(projections: Any, geometry: ConeBeam) -> Array:
     data = _checks.float_array("projections", projections, shape=geometry.data_shape, xp=module)
     warn_of_projections(data, geometry)
     return data
+
+
+def check_ray_weights(weights: Any, geometry: ConeBeam, module: Any) -> Array:
+    """Return the weights of rays as float32, where the projections are; raise an error for negative ones."""
+    given: Array = _checks.float_array("ray_weights", weights, shape=geometry.data_shape, dtype=np.float32, xp=module)
+    if float(given.min()) < 0 or not float(given.max()) > 0:
+        raise ArgumentError("ray_weights", "must not be negative, and some must be above 0")
+    return given
+
+
+def count_weights(projections: Any, counts: float, *, electronic: float = 0.0) -> Array:
+    r"""Return the inverse variances of line integrals of photon counts, with a mean of 1.
+
+    With N₀ counts of the unattenuated beam, an expected count N = N₀ e^{−y}, and electronic noise of the standard
+    deviation σ in counts, the variance of y is (N + σ²)/N².
+
+    Parameters
+    ----------
+    projections
+        Line integrals, ``(views, nu, nv)``.
+    counts
+        N₀.
+    electronic
+        σ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fpdfp
+    >>> fpdfp.ct.count_weights(np.array([[[0.0, np.log(3.0)]]]), 1000.0).round(2)
+    array([[[1.5, 0.5]]])
+    """
+    data = _checks.float_array("projections", projections)
+    expected = _checks.real("counts", counts, positive=True) * np.exp(-data)
+    noise = _checks.real("electronic", electronic, at_least=0.0)
+    precision = expected**2 / (expected + noise**2)
+    weights: Array = (precision / precision.mean()).astype(data.dtype)
+    return weights
 
 
 def check_shape(projections: Any, geometry: ConeBeam) -> None:

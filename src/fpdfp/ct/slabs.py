@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._array import to_host
+from fpdfp._array import namespace, to_host
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array
 from fpdfp.ct.device import module_for, move_to
@@ -233,8 +233,6 @@ def reconstruct_in_slabs(
 
 def _prox(half: Array, v: Array, weight: float) -> tuple[Array, Array]:
     """Take accelerated dual steps for ½‖x − half‖² + weight Σ‖∇x‖ with x ≥ 0; v is ``(nx, 4, ny, nz)``."""
-    from fpdfp._array import namespace
-
     xp = namespace(half)
     v = xp.ascontiguousarray(v.swapaxes(0, 1))[None]
     sigma = 1.0 / 13.0  # over the squared norm of the gradient, 12, and that of the identity
@@ -252,7 +250,7 @@ def _prox(half: Array, v: Array, weight: float) -> tuple[Array, Array]:
 
 def _store(array: Any, out: Array) -> None:
     """Write an array into one of NumPy, from a GPU without another copy."""
-    if isinstance(array, np.ndarray) or not out.flags.c_contiguous or isinstance(out, np.memmap):
+    if namespace(array) is np or not out.flags.c_contiguous or isinstance(out, np.memmap):
         out[...] = to_host(array)
     else:
         array.get(out=out)

@@ -48,8 +48,11 @@ class Solver:
     Projections of x and z are kept, so that this and the objective cost nothing.
     """
 
-    def __init__(self, data: Array, geometry: ConeBeam, tv: float, nonnegative: bool, module: ModuleType) -> None:
-        self.xp, self.data, self.nonnegative = module, data, nonnegative
+    def __init__(
+        self, data: Array, geometry: ConeBeam, tv: float, nonnegative: bool, module: ModuleType,
+        ray_weights: Array | None = None,
+    ) -> None:  # fmt: skip
+        self.xp, self.data, self.nonnegative, self.ray_weights = module, data, nonnegative, ray_weights
         self.projector = XRayTransform(geometry)
         self.views = geometry.n_views
         self.gradient = _Differences(geometry, module, data.dtype)
@@ -83,7 +86,7 @@ class Solver:
         Where hardly any ray meets the middle, the impulse is where most do.
         """
         xp, shape = self.xp, self.projector.in_shape
-        seen = self.projector.adjoint(xp.ones_like(self.data))
+        seen = self.projector.adjoint(self._weighted(xp.ones_like(self.data)))
         place = tuple(n // 2 for n in shape)
         most = float(seen.max())
         if most <= 0:
@@ -92,10 +95,13 @@ class Solver:
             place = tuple(int(at) for at in np.unravel_index(int(seen.argmax()), shape))
         impulse = xp.zeros(shape, dtype=self.data.dtype)
         impulse[place] = 1.0
-        response = self.projector.adjoint(self.projector.apply(impulse)) / self.views
+        response = self.projector.adjoint(self._weighted(self.projector.apply(impulse))) / self.views
         spectrum = xp.fft.rfftn(xp.roll(response, [-at for at in place], range(3))).real
         gains: Array = 1.0 / xp.maximum(spectrum, FLOOR * spectrum.max())
         return gains.astype(self.data.dtype)
+
+    def _weighted(self, image: Array) -> Array:
+        return image if self.ray_weights is None else image * self.ray_weights
 
     def metric(self, x: Array, gains: Array) -> Array:
         """Multiply the Fourier transform of x with gains."""
@@ -105,7 +111,7 @@ class Solver:
 
     def _objective(self, x: Array, image: Array) -> float:
         residual = image - self.data
-        data_term = dot(residual, residual) / (2 * self.views)
+        data_term = dot(residual, self._weighted(residual)) / (2 * self.views)
         return data_term + (self.penalty.value(self.gradient.apply(x)) if self.tv else 0.0)
 
     def rehearse(self) -> None:
@@ -114,13 +120,14 @@ class Solver:
 
     def advance(self) -> float:
         """Do an iteration; return how much the volume has changed, relative to itself."""
-        slope = self.metric(self.projector.adjoint(self.z_image - self.data) / self.views, self.filter)
+        residual = self._weighted(self.z_image - self.data)
+        slope = self.metric(self.projector.adjoint(residual) / self.views, self.filter)
         for _ in range(MOST_TRIALS):
             x = self._prox(self.z - slope / self.curvature)
             image = self.projector.apply(x)
             step, moved_image = x - self.z, image - self.z_image
             length = dot(step, self.metric(step, 1.0 / self.filter))
-            seen = dot(moved_image, moved_image) / self.views
+            seen = dot(moved_image, self._weighted(moved_image)) / self.views
             if seen <= self.curvature * length * (1 + 1e-4) or length == 0:
                 break
             self.curvature = MARGIN * seen / length

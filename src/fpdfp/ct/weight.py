@@ -75,6 +75,12 @@ def coarser(volume: Array) -> Array:
     return means
 
 
+def left_out(count: int) -> tuple[Array, Array]:
+    """Return the numbers of the views that are kept, and of those that are excluded and predicted."""
+    left = np.arange(min(FIRST, count - 1), count, FOLD)
+    return np.setdiff1d(np.arange(count), left), left
+
+
 class Choice(NamedTuple):
     """A weight that was chosen.
 
@@ -99,18 +105,20 @@ class Choice(NamedTuple):
     residual: float
 
 
-def choose(data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType) -> Choice:
+def choose(
+    data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType, ray_weights: Array | None = None
+) -> Choice:
     """Return the weight with which the other views predict every fifth view best.
 
     The score is the power spectrum of the residual along u, weighted with the frequency. Back-projection has a response
     that falls with the frequency; the weight undoes that, so that, up to a constant, the expected score is the squared
     error of the image.
     """
-    search = _Search(data, geometry, nonnegative, module)
+    search = _Search(data, geometry, nonnegative, module, ray_weights)
     best = search.walk(START)
     coarse = max(geometry.voxel) > COARSE * pixel_at_axis(geometry)
     if coarse and math.prod(finer(geometry).volume) <= MOST_VOXELS:
-        fine = _Search(data, finer(geometry), nonnegative, module)
+        fine = _Search(data, finer(geometry), nonnegative, module, ray_weights)
         if fine.score(best) < BETTER * min(search.scores.values()):
             fine.walk(best)
             return fine.choice(True)
@@ -118,12 +126,15 @@ def choose(data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleTyp
 
 
 class _Search:
-    def __init__(self, data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType) -> None:
-        left = np.arange(min(FIRST, geometry.n_views - 1), geometry.n_views, FOLD)
-        kept = np.setdiff1d(np.arange(geometry.n_views), left)
+    def __init__(
+        self, data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType, ray_weights: Array | None
+    ) -> None:
+        kept, left = left_out(geometry.n_views)
         self.whole, self.geometry = data, geometry
         self.data, self.projector = data[left.tolist()], XRayTransform(geometry.subset(left))
-        self.solver = Solver(data[kept.tolist()], geometry.subset(kept), 0.0, nonnegative, module)
+        own = None if ray_weights is None else ray_weights[kept.tolist()]
+        self.root = None if ray_weights is None else namespace(data).sqrt(ray_weights[left.tolist()])
+        self.solver = Solver(data[kept.tolist()], geometry.subset(kept), 0.0, nonnegative, module, own)
         self.scores: dict[float, float] = {}
         self.residuals: dict[float, float] = {}
         self.iterations = 1
@@ -151,11 +162,13 @@ class _Search:
                 self.solver.advance()
                 count += 1
                 residual = self.projector.apply(self.solver.x) - self.data
+                residual = residual if self.root is None else residual * self.root
                 before, value = value, ramp_power(residual)
                 calm = calm + 1 if abs(value - before) <= SETTLED * value else 0
             self.iterations = max(self.iterations, count)
             self.scores[place] = value
-            square = float((self.data * self.data).sum(dtype=np.float64))
+            seen = self.data if self.root is None else self.data * self.root
+            square = float((seen * seen).sum(dtype=np.float64))
             error = float((residual * residual).sum(dtype=np.float64))
             self.residuals[place] = math.sqrt(error / square) if square else 0.0
         return self.scores[place]

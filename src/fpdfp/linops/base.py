@@ -316,3 +316,9 @@ def _excludes(diagonal: list[float], off: list[float], bound: float, dimension: 
         last, current = current, ((bound - diagonal[j]) * current - (off[j - 1] * last if j else 0.0)) / off[j]
         total += current * current
     return total * LIKELY**2 * math.pi / 2.0 >= dimension
+
+
+def as_matrix(linop: LinOp, dtype: np.dtype[np.floating]) -> Array:
+    """Return Bᵀ as rows B e_1, B e_2, …, each of the shape of Bx."""
+    unit = np.eye(linop.size_in, dtype=dtype).reshape(linop.size_in, *linop.in_shape)
+    return linop.apply(unit)

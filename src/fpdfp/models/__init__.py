@@ -1,7 +1,6 @@
 """Federated linear models as scikit-learn estimators."""
 
 from fpdfp.models.classes import FederatedMultinomialRegression, FederatedOrdinalRegression
-from fpdfp.models.codecs import read_parameter
 from fpdfp.models.cox import FederatedCoxRegression
 from fpdfp.models.cross_validated import (
     FederatedCoxRegressionCV,
@@ -19,7 +18,7 @@ from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegr
 from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
 from fpdfp.models.protected import MaskedFit, PrivateModel, masked_glm, private_model
 from fpdfp.models.result import FitResult
-from fpdfp.models.saving import load_model
+from fpdfp.models.saving import load_model, read_parameter
 from fpdfp.models.site_fits import SiteFits, fit_sites
 
 __all__ = [

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, Literal, Self
 
@@ -25,7 +25,6 @@ from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, I
 from fpdfp.inference.covariances import Kind
 from fpdfp.inference.differences import SiteErrors
 from fpdfp.methods.base import Method
-from fpdfp.models import codecs
 from fpdfp.models.cross_validation import CrossValidation, cross_validate
 from fpdfp.models.design import Design, MakeOutcome, Settings, check_groups, design_of_formula, design_of_rows
 from fpdfp.models.fitting import Search, fit_design
@@ -35,7 +34,7 @@ from fpdfp.models.penalty import ModelPenalty, Name, NoPenalty, as_model_penalty
 from fpdfp.models.result import FitResult
 from fpdfp.models.routing import advise_on_search, warn_of_groups
 from fpdfp.models.rows import as_rows, as_targets
-from fpdfp.models.saving import save
+from fpdfp.models.saving import UNKNOWN, save, write_parameter
 from fpdfp.models.selecting import check_convex, check_draws, draw_sites, find_path, find_stability
 from fpdfp.scores.evaluation import Evaluation
 from fpdfp.scores.learning import LearningCurve
@@ -126,9 +125,7 @@ class FederatedModel(BaseEstimator):
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
         """Refuse parameters of old, by the name of the place where they are now."""
-        for name in named:
-            if name in MOVED:
-                raise ArgumentTypeError(name, f"is not a parameter of {cls.__name__}: give {MOVED[name]}")
+        _refuse_moved(cls.__name__, named)
         made: Self = super().__new__(cls)
         return made
 
@@ -150,6 +147,12 @@ class FederatedModel(BaseEstimator):
         self.method = method
         self.inference = inference
         self.run = run
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as of every estimator of scikit-learn; return the model."""
+        _refuse_moved(type(self).__name__, params)
+        made: Self = super().set_params(**params)
+        return made
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -314,8 +317,8 @@ class FederatedModel(BaseEstimator):
             if getattr(engine, "run_folder", None) is None:  # not that of a federation
                 return
             parameters = {**self.get_params(deep=False), **design.arguments}
-            written = {name: codecs.write_parameter(value) for name, value in parameters.items()}
-            plain = {name: value for name, value in written.items() if value is not codecs.UNKNOWN}
+            written = {name: write_parameter(value) for name, value in parameters.items()}
+            plain = {name: value for name, value in written.items() if value is not UNKNOWN}
             objects = {name: repr(parameters[name]) for name in parameters if name not in plain}
             engine.note_fit(type(self).__name__, plain, objects, tuple(design.arguments))
 
@@ -525,3 +528,10 @@ class FederatedModel(BaseEstimator):
         settings = one._settings_of(y, selecting=True)
         make = one._design(X, y, groups, settings, **options)
         return make(self._cohort(X, y, groups, on_refusal)), settings
+
+
+def _refuse_moved(title: str, names: Iterable[str]) -> None:
+    """Refuse parameters of old, by the name of the place where they are now."""
+    for name in names:
+        if name in MOVED:
+            raise ArgumentTypeError(name, f"is not a parameter of {title}: give {MOVED[name]}")

@@ -16,6 +16,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
+from fpdfp.linops.base import as_matrix
 from fpdfp.losses.linear import LinearModel
 from fpdfp.penalties import L1, ElasticNet
 from fpdfp.problem import Certificate, Problem
@@ -24,7 +25,6 @@ from fpdfp.quadratic.newton import (
     MAX_CONJUGATE,
     Multipliers,
     Smooth,
-    as_matrix,
     balance,
     has_newton_systems,
     solve_scaled,

@@ -24,7 +24,7 @@ import scipy.sparse
 from fpdfp._array import norms
 from fpdfp._numbers import one_thread
 from fpdfp._typing import Array
-from fpdfp.linops.base import LinOp
+from fpdfp.linops.base import LinOp, as_matrix
 from fpdfp.quadratic.banded import Banded
 from fpdfp.quadratic.dual import DualSteps
 from fpdfp.quadratic.statement import Distance, Quadratic, Solution, Work
@@ -241,12 +241,6 @@ def has_newton_systems(linop: LinOp) -> bool:
 def balance(curvature: float, linop: LinOp) -> float:
     """Return the σ with which σ‖Bx‖² curves as much as f does at most."""
     return curvature / linop.squared_norm if curvature > 0 and linop.squared_norm > 0 else 1.0
-
-
-def as_matrix(linop: LinOp, dtype: np.dtype[np.floating]) -> Array:
-    """Return Bᵀ as rows B e_1, B e_2, …, each of the shape of Bx."""
-    unit = np.eye(linop.size_in, dtype=dtype).reshape(linop.size_in, *linop.in_shape)
-    return linop.apply(unit)
 
 
 def solve_scaled(system: Array, right: Array) -> Array:

@@ -9,13 +9,14 @@ import numpy as np
 
 from fpdfp._typing import Array, Shape
 from fpdfp.linops import Compose, Diagonal, Matrix
+from fpdfp.linops.base import as_matrix
 from fpdfp.penalties.base import Penalty, Zero
 from fpdfp.penalties.separable import ElasticNet
 from fpdfp.quadratic.accelerated import find_prox, take_steps
 from fpdfp.quadratic.banded import Banded
 from fpdfp.quadratic.blocks import blocks_of, descend_blocks
 from fpdfp.quadratic.dual import DualSteps
-from fpdfp.quadratic.newton import Multipliers, as_matrix, has_newton_systems, newton_prox, newton_quadratic
+from fpdfp.quadratic.newton import Multipliers, has_newton_systems, newton_prox, newton_quadratic
 from fpdfp.quadratic.statement import Distance, InnerSolve, Products, Quadratic, Solution, Work
 
 if TYPE_CHECKING:
