@@ -126,15 +126,12 @@ CHOOSING = {
 def test_scores_are_those_of_fits_without_the_rows(kind: str, penalty: str) -> None:
     chooser, plain = CHOOSING[kind]
     shape = fpdfp.Group(groups=[0, 0, 1, 2]) if penalty == "group" else as_model_penalty(penalty)
-    names = np.array(["low", "mid", "top"])[CLASS]
-    order: dict[str, Any] = {"order": ["low", "mid", "top"]} if kind == "ordinal" else {}
-    model = chooser(penalty=shape, **order, cv=fpdfp.CrossValidation(FOLD, alphas=[0.05, 0.01], tol=1e-10)).fit(
-        X, names, SITE
-    )
+    names = CLASS if kind == "ordinal" else np.array(["low", "mid", "top"])[CLASS]
+    model = chooser(penalty=shape, cv=fpdfp.CrossValidation(FOLD, alphas=[0.05, 0.01], tol=1e-10)).fit(X, names, SITE)
     for fold in range(3):
         train, test = fold != FOLD, fold == FOLD
         for k, alpha in enumerate(model.alphas_):
-            single = plain(penalty=shape.with_options(alpha), **order, run=fpdfp.RunOptions(tol=1e-9)).fit(
+            single = plain(penalty=shape.with_options(alpha), run=fpdfp.RunOptions(tol=1e-9)).fit(
                 X[train], names[train]
             )
             chances = single.predict_proba(X[test])[np.arange(len(X[test])), CLASS[test]]

@@ -36,6 +36,13 @@ rows <- function(fit) {
   list(names = rownames(s), coefficients = unname(s[, 1]), errors = unname(s[, 2]), deviance = deviance(fit),
        df = fit$df.residual, aliased = as.list(names(which(is.na(coef(fit))))))
 }
+zph <- function(formula, data, ties) {
+  zph_data <<- data  # where cox.zph looks for it again
+  fit <- coxph(formula, zph_data, ties = ties, control = coxph.control(eps = 1e-14, iter.max = 100))
+  of <- function(transform) { t <- cox.zph(fit, transform)$table; list(names = rownames(t), chi2 = unname(t[, 1]),
+    df = unname(t[, 2]), p = unname(t[, 3])) }
+  list(identity = of("identity"), log = of("log"))
+}
 fit_quasi <- function(formula, family, data, weights = "one", cluster = NULL) {
   data$one <- 1; data$used_weight <- data[[weights]]
   fit <- glm(formula, family, data, weights = used_weight, control = tight); s <- summary(fit); table <- coef(s)
@@ -160,6 +167,14 @@ for family, data, text, cluster in (
         data, {"formula": text, "family": family, "cluster": cluster},
         f'fit_quasi({text}, {family}, {source}, cluster = "{cluster}")',
     )  # fmt: skip
+
+for data, text, ties in (
+    ("lung", "Surv(time, event) ~ age + sex", "efron"),
+    ("veteran", "Surv(time, event) ~ trt + celltype + karno + age", "efron"),
+    ("colon", "Surv(time, event) ~ rx + sex + age + nodes + strata(extent)", "breslow"),
+    ("pbc", "Surv(time, event) ~ age + bili + albumin", "efron"),
+):
+    CASES[f"zph {data}"] = (data, {"formula": text, "ties": ties}, f'zph({text}, timed${data}, "{ties}")')
 
 
 def list_cases() -> tuple[dict[str, str], dict[str, Any]]:

@@ -27,6 +27,7 @@ from fpdfp.inference import Information, add_up
 from fpdfp.scores.site import SiteScores
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, RiskTotal
 from fpdfp.survival.periods import name_periods
+from fpdfp.survival.proportionality import Proportionality, Transform
 
 #: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates, and ``"hidden"``
 #: is what a site's policy does not allow to use.
@@ -448,6 +449,42 @@ class ConcordanceQuestion(Question):
         """Return the sums over sites."""
         total: Concordance = sum(sent[1:], start=sent[0])
         return total
+
+
+@question("proportionality")
+@dataclasses.dataclass(frozen=True)
+class ProportionalityQuestion(Question):
+    """The sums of a test of proportional hazards, at the coefficients of a Cox model."""
+
+    spec: ModelSpec
+    x: Array
+    transform: Transform = "log"
+
+    reveals = reveals("table", designs="spec", points="x", settings="transform", uses="proportionality")
+    answers = Proportionality
+    by_site = True
+
+    def __post_init__(self) -> None:
+        check_coefficients(self.spec, self.x)
+
+    @property
+    def tells_pairs(self) -> bool:
+        """An information is products of pairs of features."""
+        return True
+
+    def answer(self, table: Any) -> Any:
+        """Return what the table has."""
+        return table.proportionality(self.spec, self.x, self.transform)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Proportionality:
+        """Return the sums over sites."""
+        total: Proportionality = sum(sent[1:], start=sent[0])
+        return total
+
+    def check(self, answer: Any) -> None:
+        """Refuse sums of other coefficients."""
+        if len(answer.score) != self.spec.columns or not 0 <= answer.events <= answer.rows:
+            raise MessageError(f"an answer must have sums for {self.spec.columns} coefficients")
 
 
 @question("evaluation")

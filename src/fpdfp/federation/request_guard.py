@@ -51,7 +51,7 @@ KINDS = {
     "schema": "schema", "sums": "sums", "moments": "moments", "risk": "times", "log_rank": "times",
     "baseline": "times", "concordance": "times", "evaluation": "evaluation", "calibration": "evaluation",
     "request": "fits", "plan": "fits", "budget": "schema",
-    "propose": "schema", "description": "sums", "histogram": "sums",
+    "propose": "schema", "description": "sums", "histogram": "sums", "proportionality": "times",
 }  # fmt: skip
 #: Refusals by these rules reveal nothing of the rows, and do not count.
 FREE = ("kinds", "budget", "hours", "places", "columns")
@@ -337,6 +337,8 @@ class RequestGuard:
             raise refuse("kinds", "this site answers at given times only: its own are times of single rows")
         response = question.spec.design.response if hasattr(question, "spec") else question.response
         if hasattr(question, "spec"):
+            if question.tells_pairs:
+                guard.check_products(policy)
             losses = self._losses(question.spec)
             guard.check_predictions(question, losses, policy)
             analysis = self._begin(guard.analysis_of(question.spec.design), self.questions.dump(question.spec))

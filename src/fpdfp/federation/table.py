@@ -38,6 +38,7 @@ from fpdfp.inference import Information
 from fpdfp.losses import Losses
 from fpdfp.scores.site import SiteScores, information_of
 from fpdfp.survival import Concordance, LogRank, RiskCounts, Times, split_periods
+from fpdfp.survival.proportionality import Proportionality, Transform, add_proportionality
 
 #: Texts of at most this many different values have levels.
 MANY = 1000
@@ -334,6 +335,15 @@ class TableView(NamedTuple):
     def hazards(self, spec: ModelSpec, x: Array, times: Array | None) -> Baselines:
         """Return baseline hazards at the coefficients of a model."""
         return find_baselines(self.table.features(spec), x, spec.ties, times)
+
+    def proportionality(self, spec: ModelSpec, x: Array, transform: Transform) -> Proportionality:
+        """Return the sums of a test of proportional hazards."""
+        rows = self.table.features(spec)
+        assert rows.times is not None
+        risk = rows.X @ x + (0.0 if rows.offset is None else rows.offset)
+        return add_proportionality(
+            rows.X, rows.times, risk, rows.strata, rows.weights, efron=spec.ties == "efron", transform=transform
+        )
 
     def concordance(self, spec: ModelSpec, x: Array) -> Concordance:
         """Return the concordance of the risks of rows with their times."""

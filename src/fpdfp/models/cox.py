@@ -27,6 +27,7 @@ from fpdfp.models.result import EventTimes, FitResult
 from fpdfp.models.rows import read_rows
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves
 from fpdfp.survival.counts import check_grid
+from fpdfp.survival.proportionality import ProportionalityTests, Transform
 
 
 class FederatedCoxRegression(FederatedModel):
@@ -269,6 +270,12 @@ class FederatedCoxRegression(FederatedModel):
         """Return survival curves of rows: :meth:`fpdfp.models.result.FitResult.predict_survival`."""
         rows = self._rows(X)
         return self.fitted_.predict_survival(rows, times, site=site, stratum=stratum, level=level)
+
+    def check_proportional_hazards(
+        self, X: Any, groups: Any = None, *, transform: Transform = "log"
+    ) -> ProportionalityTests:
+        """Test proportional hazards: :meth:`fpdfp.models.result.FitResult.check_proportional_hazards`."""
+        return self._fitted().check_proportional_hazards(X, groups, transform=transform)
 
     def concordance(self, X: Any, y: Any = None, *, strata: Any = None, sample_weight: Any = None) -> Concordance:
         """Return the concordance of risks with the times of rows, compared within strata alone.

@@ -8,7 +8,7 @@ import os
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from sklearn.utils import check_array
@@ -22,7 +22,8 @@ from fpdfp.engines.iterates import Iterates
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial
-from fpdfp.federation.questions import MOST_POINTS
+from fpdfp.federation.cohort import LocalCohort, TableCohort
+from fpdfp.federation.questions import MOST_POINTS, ModelSpec, ProportionalityQuestion
 from fpdfp.federation.table import SiteTable
 from fpdfp.federation.times import DIGITS, read_clusters, read_strata, read_times
 from fpdfp.formula.tree import Survival
@@ -59,6 +60,7 @@ from fpdfp.scores.learning import LearningCurve
 from fpdfp.selection.curves import Curves
 from fpdfp.selection.paths import Path
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves
+from fpdfp.survival.proportionality import Proportionality, ProportionalityTests, Transform
 
 #: Why there are no standard errors of coefficients with limits.
 BOUNDED = (
@@ -654,6 +656,38 @@ class FitResult:
             times, clusters = read_response(y, len(risk)), None
         risk = np.round(risk, DIGITS)
         return Concordance.of(times, risk, strata=strata, weights=sample_weight, clusters=clusters)
+
+    def check_proportional_hazards(
+        self, X: Any, groups: Any = None, *, transform: Transform = "log"
+    ) -> ProportionalityTests:
+        """Test whether coefficients of a Cox model change with time, as R's ``cox.zph``.
+
+        It is the score test of Grambsch and Therneau (1994) of a coefficient that changes with g(t), for each term of
+        the formula and for all together. Sites tell sums over their events, hazards of sites are their own.
+
+        Parameters
+        ----------
+        X, groups
+            The table, or the federation, that was fitted with a formula, and the sites of its rows.
+        transform
+            g: ``"log"`` or ``"identity"``. Kaplan and Meier's transform and ranks are of all rows together, which no
+            site knows.
+        """
+        if self.plan is None or not isinstance(self.outcome, Hazards):
+            raise ArgumentError("model", "must be a Cox model of a formula for a test of proportional hazards")
+        _checks.choice("transform", transform, get_args(Transform))
+        cohort = X if isinstance(X, TableCohort) else LocalCohort(X, groups)
+        d, kept = len(self.coef), [j for j, name in enumerate(self.names.features) if name not in self.aliased]
+        spec = ModelSpec(
+            self.plan.design, self.plan.means, np.zeros(d), np.ones(d), False, "Cox", (), np.zeros(d),
+            weight_scale=self.plan.weight_scale, ties=self.outcome.ties,
+        )  # fmt: skip
+        sums: Proportionality = cohort.ask(ProportionalityQuestion(spec, self.coef.astype(np.float64), transform)).sums
+        whole = sums.take(kept)
+        terms: dict[str, list[int]] = {}
+        for place, j in enumerate(kept):
+            terms.setdefault(self.names.terms[j], []).append(place)
+        return ProportionalityTests({name: whole.test(own, name) for name, own in terms.items()}, whole.test())
 
     # How good the predictions are.
 
