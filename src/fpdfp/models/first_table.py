@@ -152,7 +152,7 @@ def histogram(
         A column of numbers.
     edges
         The edges of cells. By default they are tenths of a deviation, rounded to one digit. A site tells of a column at
-        the edges that it was requested first, and at no others.
+        the edges of its first request, and at no others.
 
     Examples
     --------
