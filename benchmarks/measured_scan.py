@@ -3,8 +3,9 @@
     python -m benchmarks.measured_scan --picture docs/images/measured-scan.png
 
 Every fourth of the 120 views takes no part in anything and is predicted. The distances and the size of pixels are all
-that is given. *As given*: the disc that every view shows whole. *Calibrated*: sense of rotation, offset, tilt and width
-of the volume are those of ``ct.calibrate``. Both with the same weight, or each with its own where it is auto.
+that is given. *As given*: the disc that every view shows whole, with the weight ``--tv``, or the default one where it
+is auto.
+*Calibrated*: sense of rotation, offset, tilt and width of the volume as ``ct.calibrate`` finds them.
 """
 
 from __future__ import annotations

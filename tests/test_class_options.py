@@ -81,9 +81,10 @@ def test_offsets_by_formula_and_at_sites() -> None:
 @pytest.mark.parametrize("kind", [FederatedMultinomialRegression, FederatedOrdinalRegression])
 @pytest.mark.parametrize("standardize", [False, True])
 def test_intercepts_of_sites_are_columns(kind: Any, standardize: bool, tmp_path: Path) -> None:
+    order: dict[str, Any] = {"order": ["a", "b", "c"]} if kind is FederatedOrdinalRegression else {}
     dummies = np.column_stack([X, TABLE["hospital"] == "south", TABLE["hospital"] == "west"]).astype(float)
-    plain = kind(run=fpdfp.RunOptions(tol=1e-12)).fit(dummies, TABLE["grade"], groups=TABLE["hospital"])
-    model = kind(site_effects="fixed", standardize=standardize, run=fpdfp.RunOptions(tol=1e-12))
+    plain = kind(**order, run=fpdfp.RunOptions(tol=1e-12)).fit(dummies, TABLE["grade"], groups=TABLE["hospital"])
+    model = kind(site_effects="fixed", **order, standardize=standardize, run=fpdfp.RunOptions(tol=1e-12))
     model.fit(X, TABLE["grade"], groups=TABLE["hospital"])
     np.testing.assert_allclose(np.atleast_2d(model.coef_), np.atleast_2d(plain.coef_)[:, :2], rtol=1e-7)
     np.testing.assert_allclose(np.atleast_2d(model.fitted_.effects), np.atleast_2d(plain.coef_)[:, 2:], rtol=1e-7)
@@ -108,10 +109,11 @@ def test_intercepts_of_sites_are_columns(kind: Any, standardize: bool, tmp_path:
 
 @pytest.mark.parametrize("kind", [FederatedMultinomialRegression, FederatedOrdinalRegression])
 def test_intercepts_of_sites_by_formula(kind: Any) -> None:
-    model = kind(site_effects="fixed", run=fpdfp.RunOptions(tol=1e-10))
+    order: dict[str, Any] = {"order": ["a", "b", "c"]} if kind is FederatedOrdinalRegression else {}
+    model = kind(site_effects="fixed", **order, run=fpdfp.RunOptions(tol=1e-10))
     here = model.fit(TABLE, FORMULA, groups="hospital")
     shown, chances = str(here.summary()), here.predict_proba(TABLE, site=TABLE["hospital"])
-    rows = kind(site_effects="fixed", run=fpdfp.RunOptions(tol=1e-10))
+    rows = kind(site_effects="fixed", **order, run=fpdfp.RunOptions(tol=1e-10))
     rows.fit(X, TABLE["grade"], groups=TABLE["hospital"], offset=TABLE["lean"])
     np.testing.assert_allclose(rows.predict_proba(X, offset=TABLE["lean"], site=TABLE["hospital"]), chances, rtol=1e-6)
     assert str(model.fit(SitesCohort(split(TABLE)), FORMULA).summary()) == shown

@@ -370,7 +370,7 @@ def test_arguments_are_checked() -> None:
         with pytest.raises(ArgumentError, match=said):
             model.evaluate(**({"X": X, "y": y, "groups": site} | change))
     formula = fpdfp.FederatedLogisticRegression("none").fit(patients(), "died ~ age", groups="hospital")
-    with pytest.raises(ArgumentError, match="y must be None for a model of a formula"):
+    with pytest.raises(ArgumentError, match="y must be None for a model with a formula"):
         formula.evaluate(patients(), "died ~ age", groups="hospital")
     with pytest.raises(ArgumentError, match="groups must be None for a federation"):
         formula.evaluate(SitesCohort(split(patients())), groups="hospital")

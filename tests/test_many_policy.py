@@ -316,7 +316,7 @@ def table(n: int, d: int = 5) -> tuple[pd.DataFrame, str]:
         ("FederatedCoxRegressionCV", "Surv(time, event)", {}),
         ("FederatedLogisticRegressionCV", "stage", {"scoring": "brier"}),
         ("FederatedMultinomialRegressionCV", "stage", {"penalty": "elasticnet"}),
-        ("FederatedOrdinalRegressionCV", "stage", {}),
+        ("FederatedOrdinalRegressionCV", "stage", {"order": ["i", "ii", "iii"]}),
     ],
 )
 def test_sites_with_the_default_policy_give_the_same_bits(

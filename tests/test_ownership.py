@@ -103,6 +103,7 @@ LINOPS: dict[str, Case | None] = {
     "Gradient": None,
     "Identity": None,
     "LinOp": None,
+    "MaskedGradient": None,  # keeps numbers that it has computed from the mask
     "Wrapped": None,  # as above
     "adjoint_error": None,
 }

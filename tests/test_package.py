@@ -109,3 +109,10 @@ def test_machine_code_of_other_sources_is_forgotten(tmp_path: Path) -> None:
 def test_docstrings_have_no_tables_that_the_reference_shows_as_rows_of_signs() -> None:
     sources = Path(fpdfp.__file__).parent.rglob("*.py")
     assert [str(path) for path in sources if "\n    =====" in path.read_text(encoding="utf-8")] == []
+
+
+def test_the_reference_of_the_command_line_is_that_of_the_commands() -> None:
+    from tools import commands
+
+    page = Path(__file__).parents[1] / "docs" / "reference" / "commands.md"
+    assert page.read_text() == commands.page(), "make tables writes it anew"

@@ -153,7 +153,7 @@ BAD: list[tuple[Any, str]] = [
     ),
     (
         lambda X, y: FederatedLogisticRegression().fit(table(), "grade ~ age", groups="hospital", weights="weight"),
-        "the response has 3 classes; weights, class_weight and offsets take two here",
+        "the response has 3 classes; weights, class_weight, offsets and clusters take two here",
     ),
 ]
 

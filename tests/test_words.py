@@ -11,7 +11,7 @@ from tools import words
 MOST = 2.0
 #: Pages that readers follow from top to bottom; sentences of the others have formulas or list measurements.
 GUIDES = (
-    "README", "CONTRIBUTING", "CHANGELOG", "tutorials/", "howto/", "federation/", "estimators", "selection",
+    "README", "CONTRIBUTING", "tutorials/", "howto/", "federation/", "estimators", "selection",
     "inference", "survival", "validation", "choosing", "engines",
 )  # fmt: skip
 #: Characters of a line of code on a page.

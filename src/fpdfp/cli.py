@@ -13,9 +13,9 @@ import typer
 from fpdfp.federation.commands import app as federation
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
-app.add_typer(federation, name="federation")
+app.add_typer(federation, name="federation", rich_help_panel="Hospitals and scans")
 tomography = typer.Typer(no_args_is_help=True, help="Cone-beam CT.")
-app.add_typer(tomography, name="ct")
+app.add_typer(tomography, name="ct", rich_help_panel="Hospitals and scans")
 
 File = Annotated[Path, typer.Argument(help="The file of settings.")]
 Output = Annotated[Path | None, typer.Option(help="The folder for the runs; runs/NAME by default.")]
@@ -23,10 +23,10 @@ RunFolders = Annotated[list[Path], typer.Argument(help="Folders of runs, or fold
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting in place of the file's; may be given more than once."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the file; may be repeated."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
-Live = Annotated[bool, typer.Option("--live", help="Serve a page that shows the runs as they go on.")]
+Live = Annotated[bool, typer.Option("--live", help="Serve a page that shows the runs in progress.")]
 
 
 def _version(asked: bool) -> None:
@@ -40,22 +40,24 @@ def _version(asked: bool) -> None:
 @app.callback()
 def main_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Federated composite optimisation: minimise f(x) + g(Bx) where the data behind f stays with its owners.
 
-    Example: fpdfp init experiment.toml, then fpdfp run experiment.toml, then fpdfp report runs
+    Example: fpdfp demo
     """
 
 
-@app.command()
+@app.command(rich_help_panel="Start here")
 def demo(
     output: Annotated[Path, typer.Option(help="The folder for pictures, runs and the report.")] = Path("demo-output"),
     rounds: Annotated[int, typer.Option(min=1, help="Communication rounds of each method.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="The seed of split, clients and quantizer.")] = 0,
 ) -> None:
-    """Fit a model over three hospitals, reconstruct a scan, and compare five methods, in about a minute.
+    """Show the package: a model, a reconstruction, five methods.
+
+    This takes about a minute. Pictures and a report are written into a folder.
 
     Example: fpdfp demo --output demo-output
     """
@@ -79,12 +81,14 @@ def report_errors(hint: str = "") -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
-@app.command()
+@app.command(rich_help_panel="Experiments")
 def init(
     file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("experiment.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write a commented example of an experiment, which runs in seconds and needs no download.
+    """Write an example of an experiment file.
+
+    It has comments, runs in seconds and needs no download.
 
     Example: fpdfp init experiment.toml
     """
@@ -98,17 +102,19 @@ def init(
     typer.echo(f"{file} is written; fpdfp run {file} runs it")
 
 
-@app.command()
+@app.command(rich_help_panel="Experiments")
 def run(
     file: File,
     output: Output = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where the same command was interrupted.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue where the same command was interrupted.")] = False,
     live: Live = False,
     assignments: Set = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment that a file declares: all settings and seeds, one after the other.
+    """Run an experiment file.
+
+    All settings and seeds run one after the other.
 
     Ctrl-C ends it after the round; --resume continues, to the same bits as if it had not been interrupted.
 
@@ -117,7 +123,7 @@ def run(
     _experiment(file, output, assignments, as_json, live, quiet, resume=resume, jobs=0)
 
 
-@app.command()
+@app.command(rich_help_panel="Experiments")
 def sweep(
     file: File,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores by default.")] = None,
@@ -127,7 +133,9 @@ def sweep(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run all settings and seeds of an experiment side by side, on all cores; the same command continues.
+    """Run an experiment file on all cores.
+
+    Settings and seeds run side by side. After an interruption, the same command continues.
 
     Example: fpdfp sweep experiment.toml --jobs 4
     """
@@ -164,13 +172,15 @@ def _serve_page(folder: Path) -> Iterator[None]:
     typer.echo(f"the live page is closed; fpdfp watch {folder} shows it again", err=True)
 
 
-@app.command()
+@app.command(rich_help_panel="Look at runs")
 def compare(
     first: Annotated[Path, typer.Argument(help="The folder of a run.")],
     second: Annotated[Path, typer.Argument(help="The folder of another.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show two runs side by side: what differs in their settings, how near they came and what it cost.
+    """Compare two runs.
+
+    The table shows different settings, accuracy and cost.
 
     Example: fpdfp compare runs/breast-cancer/seed-0 runs/other/seed-0
     """
@@ -184,9 +194,11 @@ def compare(
         results.show_comparison(found)
 
 
-@app.command()
+@app.command(rich_help_panel="Start here")
 def doctor(as_json: AsJson = False) -> None:
-    """Tell what there is on this machine: versions, cores, memory, GPU, optional packages, data sets, a browser.
+    """Show versions, cores, GPU and optional packages.
+
+    Memory, data sets and a browser are listed too.
 
     Example: fpdfp doctor
     """
@@ -199,14 +211,16 @@ def doctor(as_json: AsJson = False) -> None:
         diagnosis.show(found)
 
 
-@app.command()
+@app.command(rich_help_panel="Look at runs")
 def report(
     runs: RunFolders,
     output: Annotated[Path, typer.Option(help="The HTML file.")] = Path("report.html"),
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
 ) -> None:
-    """Write a report of runs: one self-contained HTML file with tables, curves, models and slices.
+    """Write a report of runs as one HTML file.
+
+    It has tables, curves, models and slices, and loads nothing from elsewhere.
 
     Example: fpdfp report results/ --output report.html --open
     """
@@ -222,15 +236,17 @@ def report(
             typer.echo(f"no browser was found; open {path} yourself", err=True)
 
 
-@app.command()
+@app.command(rich_help_panel="Look at runs")
 def watch(
     runs: RunFolders,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; everybody who can reach it can read the page.")
+        str, typer.Option(help="The address to listen on; anyone who can reach it can read the page.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 means one that is free.")] = 0,
 ) -> None:
-    """Serve a page that follows runs in progress, until Ctrl-C.
+    """Follow runs in progress in a browser.
+
+    The page is served until Ctrl-C.
 
     Example: fpdfp watch results/ --port 8000
     """
@@ -270,7 +286,9 @@ def reconstruct_scan(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Reconstruct a scan: calibrate it, choose the weight by left-out views, and write volume, report and picture.
+    """Reconstruct a scan.
+
+    Calibrate it, choose the weight by held-out views, and write volume, report and picture.
 
     Example: fpdfp ct reconstruct scan/ -o volume.nii.gz
     """
@@ -290,7 +308,9 @@ def reconstruct_scan(
 
 @tomography.command("example")
 def copy_scan(folder: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:
-    """Write a measured scan, of 1.8 MB, into a new folder, to reconstruct it.
+    """Write an example scan into a new folder.
+
+    It is a measured scan of 1.8 MB.
 
     Example: fpdfp ct example scan/
     """

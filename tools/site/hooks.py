@@ -16,6 +16,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 #: What else pages link to, as it is.
 ASSETS = ("CITATION.cff", "LICENSE", *sorted(f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")))
+#: Files of settings whose comments are their reference, as pages with a title.
+SETTINGS = {
+    "reference/experiment-keys.md": ("Keys of experiment files", "declarative/example.toml"),
+    "reference/policy-keys.md": ("Keys of policy.toml", "federation/policy.toml"),
+}
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 
 
@@ -23,6 +28,9 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages and files that lie outside the folder of documents."""
     for source, target in PAGES.items():
         files.append(File.generated(config, target, content=LINK.sub(from_root, (ROOT / source).read_text())))
+    for target, (title, source) in SETTINGS.items():
+        text = (ROOT / "src" / "fpdfp" / source).read_text()
+        files.append(File.generated(config, target, content=f"# {title}\n\n```toml\n{text}```\n"))
     for name in ASSETS:
         files.append(File.generated(config, name, content=(ROOT / name).read_text()))
     return files

@@ -39,7 +39,9 @@ def new(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The hub's port.")] = 8443,
     more: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
 ) -> None:
-    """Make a study: its authority, the hub's certificate, a key for the coordinator, an invitation for each site.
+    """Create a study.
+
+    Its folder has an authority, the hub's certificate, the coordinator's key, and an invitation for each site.
 
     Example: fpdfp federation new study --sites north east south --host hub.example
     """
@@ -65,7 +67,7 @@ def serve(
         bool, typer.Option("--unit", help="Write a unit for systemd and a container file, and leave.")
     ] = False,
 ) -> None:
-    """Run the hub: it stays until Ctrl-C or SIGTERM.
+    """Run the hub until Ctrl-C or SIGTERM.
 
     Example: fpdfp federation serve study
     """
@@ -93,13 +95,15 @@ def join(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Where the site keeps its key and its log; by default NAME beside the invitation."),
+        typer.Option(help="Where the site keeps its key and its log; by default NAME next to the invitation."),
     ] = None,
     unit: Annotated[
         bool, typer.Option("--unit", help="Enrol, write a unit for systemd and a container file, and leave.")
     ] = False,
 ) -> None:
-    """Take part as a site: make a key, have it signed, and answer until Ctrl-C or SIGTERM. An analyst only enrols.
+    """Join a study as a site or an analyst.
+
+    A site makes a key, has it signed, and answers until Ctrl-C or SIGTERM. An analyst only enrols.
 
     The invitation serves once; the same command starts the site again later, with the key in its folder.
 
@@ -153,7 +157,7 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
 
 @app.command()
 def status(study: StudyFolder) -> None:
-    """Show which sites are online, and which certificates end soon.
+    """Show sites and certificates that end soon.
 
     Example: fpdfp federation status study
     """
@@ -166,7 +170,9 @@ def status(study: StudyFolder) -> None:
 
 @app.command()
 def describe(study: StudyFolder) -> None:
-    """Show the columns of all sites side by side, as far as each site's policy allows.
+    """Show the columns of all sites.
+
+    Policies decide what is shown.
 
     Example: fpdfp federation describe study
     """
@@ -184,7 +190,9 @@ def repeat(
     study: StudyFolder,
     run: Annotated[Path, typer.Argument(help="The folder of a run, in the folder runs of the study.")],
 ) -> None:
-    """Fit again what a run folder is about, and state whether the digits are the same, and what differs.
+    """Repeat a fit and compare its digits.
+
+    If they differ, the cause is named.
 
     Example: fpdfp federation repeat study study/runs/first
     """
@@ -201,7 +209,9 @@ def repeat(
 
 @app.command()
 def remove(study: StudyFolder, name: Name) -> None:
-    """Remove a site or an analyst: its connection is dropped, and its key is of no use any longer.
+    """Remove a site or an analyst.
+
+    Its connection is dropped, and its key is refused.
 
     Example: fpdfp federation remove study north
     """
@@ -214,7 +224,9 @@ def remove(study: StudyFolder, name: Name) -> None:
 
 @app.command()
 def forget(study: StudyFolder, name: Name) -> None:
-    """Accept that a site's log begins anew, or has lost lines: what the hub and analysts remember of it is forgotten.
+    """Accept a site's log that begins anew or lost lines.
+
+    The hub and analysts forget the old one.
 
     Do so when the site has explained why, for example after a power cut or when an old copy of its folder was restored.
 
@@ -229,7 +241,9 @@ def forget(study: StudyFolder, name: Name) -> None:
 
 @app.command()
 def invite(study: StudyFolder, name: Name) -> None:
-    """Write an invitation for a new site, or for one that has lost its key: its old one is of no use then.
+    """Invite a new site, or replace a lost key.
+
+    An old key is refused from then on.
 
     Example: fpdfp federation invite study north
     """
@@ -241,7 +255,9 @@ def invite(study: StudyFolder, name: Name) -> None:
 
 @app.command()
 def analyst(study: StudyFolder, name: Name) -> None:
-    """Write an invitation for an analyst on another machine, who then calls fpdfp federation join with it.
+    """Invite an analyst on another machine.
+
+    The analyst then calls fpdfp federation join with the invitation.
 
     Example: fpdfp federation analyst study ada
     """
@@ -254,9 +270,9 @@ def analyst(study: StudyFolder, name: Name) -> None:
 @app.command("log")
 def show_log(
     folder: SiteFolder,
-    last: Annotated[int | None, typer.Option(min=1, help="Only so many lines, the last ones.")] = None,
+    last: Annotated[int | None, typer.Option(min=1, help="The number of lines, from the end.")] = None,
 ) -> None:
-    """Show what the site was asked, by whom, and what left it.
+    """Show the log of a site: requests, askers and answers.
 
     Example: fpdfp federation log north --last 20
     """
@@ -273,7 +289,9 @@ def verify(
     folder: SiteFolder,
     known: Annotated[str | None, typer.Option(help="A hash that was noted earlier: it must be that of a line.")] = None,
 ) -> None:
-    """Check the site's log: that no line was changed, removed or inserted. Note the hash that this prints.
+    """Check that a site's log is complete and unchanged.
+
+    Note the hash that this prints.
 
     Example: fpdfp federation verify north
     """
@@ -292,7 +310,9 @@ def verify(
 def inspect_reply(
     place: Annotated[Path, typer.Argument(help="A site's folder, for all that waits, or a file in its outbox.")],
 ) -> None:
-    """Show exactly what would leave the site: every number, text and array in a reply, and its bytes.
+    """Show the content of waiting replies.
+
+    Every number, text and array is listed, with its bytes.
 
     Replies are kept in the folder's outbox where the policy states it (copies, or hold with kinds that wait).
 
@@ -312,7 +332,9 @@ Kept = Annotated[Path, typer.Argument(help="A site's folder, for all that waits,
 
 @app.command()
 def release(place: Kept) -> None:
-    """Let replies leave that wait, and let a site answer again that has stopped after too many refused points.
+    """Release waiting replies.
+
+    A site that stopped after too many refused points answers again.
 
     Example: fpdfp federation release north
     """
@@ -330,7 +352,9 @@ def release(place: Kept) -> None:
 
 @app.command()
 def refuse(place: Kept) -> None:
-    """Keep replies from leaving that wait; the analyst learns only that they were not released.
+    """Refuse waiting replies.
+
+    The analyst learns only that they were not released.
 
     Example: fpdfp federation refuse north
     """
@@ -358,7 +382,9 @@ def approve(
     name: Annotated[str | None, typer.Argument(help="The variable; without it all proposals are shown.")] = None,
     answer: Annotated[str, typer.Argument(help="yes, no or later.")] = "yes",
 ) -> None:
-    """Show the variables that analysts propose, with their counts, or answer one: yes, no or later.
+    """Show or answer proposed variables.
+
+    Counts are shown with each; answers are yes, no or later.
 
     Example: fpdfp federation approve north elderly yes
     """
@@ -383,7 +409,7 @@ def _member(folder: Path) -> Path:
 
 @app.command()
 def key(folder: SiteFolder) -> None:
-    """Show the public key of a site or an analyst, by which others know it whatever the hub says.
+    """Show the public key of a site or an analyst.
 
     Members of masked sums name each other's in policy.toml; `trust` takes that of whom you speak with. Read it to each
     other by telephone: who gives you a wrong one can read what you send.
@@ -404,7 +430,9 @@ def trust(
     name: Name,
     key: Annotated[str, typer.Argument(help="The 64 digits that `fpdfp federation key` shows there.")],
 ) -> None:
-    """Note the key of an analyst, at a site, or of a site, at an analyst: from then on they speak under seal alone.
+    """Trust the key of a site or an analyst.
+
+    From then on both exchange sealed messages only.
 
     The hub then hands on what it cannot read or change. Restart the process.
 
@@ -422,7 +450,9 @@ def budget(
     policy: Annotated[Path | None, typer.Option(help="The site's policy; by default that in its folder.")] = None,
     data: Annotated[Path | None, typer.Option(help="A table for which an account is opened.")] = None,
 ) -> None:
-    """Show what is spent of a site's privacy budget, or open an account for data that have changed.
+    """Show a site's privacy budget.
+
+    With --data, open an account for changed data.
 
     A new account is a new budget: open one only for data of other people, or if you accept that both add up. The site's
     process must not be running.
@@ -446,7 +476,7 @@ def budget(
 
 @app.command()
 def policy() -> None:
-    """Print a policy with comments and all defaults, to be changed and given to join.
+    """Print a policy with comments and all defaults.
 
     Example: fpdfp federation policy > policy.toml
     """
@@ -460,7 +490,7 @@ def example(
     file: Annotated[Path, typer.Argument(help="The CSV file to write; one that is there is not overwritten.")],
     rows: Annotated[int, typer.Option(help="The number of patients, at least 100.")] = 900,
 ) -> None:
-    """Write a table of made-up patients of three hospitals, to try a federation with.
+    """Write a table of simulated patients.
 
     Example: fpdfp federation example patients.csv
     """
@@ -481,11 +511,13 @@ def rehearse(
     ] = "auto",
     penalty: Annotated[str | None, typer.Option(help="l1, ridge, graph, …; by default none, and l1 with --cv.")] = None,
     cv: Annotated[
-        str | None, typer.Option(help='Choose the penalty weight by so many folds of rows, or by "sites".')
+        str | None, typer.Option(help='Choose the penalty weight with this many folds of rows, or by "sites".')
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="A new folder to keep everything in, logs included.")] = None,
 ) -> None:
-    """Rehearse a federation on this machine: a hub and every site as real processes, on your own table.
+    """Rehearse a federation on this machine.
+
+    The hub and every site run as real processes, on your own table.
 
     Example: fpdfp federation rehearse --data patients.csv --by hospital --model "died ~ age + C(stage)"
 

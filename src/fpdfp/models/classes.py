@@ -34,7 +34,7 @@ class ClassModel(ClassifierMixin, FederatedModel):
     def _arrange(self, classes: list[Any], *, ordered: bool) -> Classes:
         """Return the outcome of classes that are given in their own order; refuse what does not fit.
 
-        ``ordered`` says whether their own order is declared.
+        ``ordered`` states whether their own order is declared.
         """
 
     def _arrange_plan(self, plan: Plan) -> tuple[Outcome, Plan]:
@@ -380,10 +380,11 @@ class FederatedOrdinalRegression(ClassModel):
     def _arrange(self, classes: list[Any], *, ordered: bool) -> Classes:
         arranged = classes
         if self.order is None and not ordered and any(isinstance(one, str) for one in classes):
+            shown = ", ".join(repr(str(one)) for one in classes)
             raise ArgumentError(
                 "order",
-                f"must list the classes from the lowest to the highest, got none: {', '.join(map(repr, classes))} are "
-                "texts, and no order is declared (an ordered categorical column, or the levels of the column)",
+                f"must list the classes from the lowest to the highest, got none: {shown} are texts, and no order is "
+                "declared (an ordered categorical column, or the levels of the column)",
             )
         if self.order is not None:
             order = list(self.order)

@@ -26,8 +26,8 @@ WIDE = 128
 def headroom(sites: int) -> int:
     """Return the bits that a sum over a given number of sites has more than a term.
 
-    >>> [headroom(n) for n in (3, 4, 5, 30)]
-    [2, 2, 3, 5]
+    >>> headroom(3), headroom(5), headroom(30)
+    (2, 3, 5)
     """
     return (sites - 1).bit_length()
 
