@@ -2,8 +2,9 @@
 
     python -m benchmarks.measured_scan --picture docs/images/measured-scan.png
 
-Every fourth of the 120 views takes no part in anything and is predicted. The distances and the size of pixels are all that
-is given. *As given*: the disc that every view shows whole, with the weight ``--tv``, or the default one where it is auto.
+Every fourth of the 120 views takes no part in anything and is predicted. The distances and the size of pixels are all
+that is given. *As given*: the disc that every view shows whole, with the weight ``--tv``, or the default one where it
+is auto.
 *Calibrated*: sense of rotation, offset, tilt and width of the volume as ``ct.calibrate`` finds them.
 """
 

@@ -81,7 +81,7 @@ class SiteTable:
         columns
             What is known of some columns: ``{"age": {"unit": "years", "type": "number"}}``, and the order of
             ``"levels"`` of a categorical one. Types are found from the values where none is given. ``"missing"`` lists
-            codes that mean no value, as ``["?", -9]``, and ``"recode"`` says what to put in place of some values.
+            codes that mean no value, as ``["?", -9]``, and ``"recode"`` describes what to put in place of some values.
         """
         frame = read_frame(source)
         declared = {str(name): dict(given) for name, given in (columns or {}).items()}
