@@ -4,7 +4,8 @@
 
 Every fourth of the 120 views takes no part in anything and is predicted. The distances and the size of pixels are all
 that is given. *As given*: the disc that every view shows whole, with the weight ``--tv``, or the default one where it
-is auto. *Calibrated*: sense of rotation, offset, tilt and width of the volume as ``ct.calibrate`` finds them.
+is auto.
+*Calibrated*: sense of rotation, offset, tilt and width of the volume as ``ct.calibrate`` finds them.
 """
 
 from __future__ import annotations

@@ -524,13 +524,14 @@ def asked_of_a_table(rng: np.random.Generator) -> Any:
         lambda: questions.MomentsQuestion(about.design, np.zeros(0), bool(rng.random() < 0.5)),
         lambda: questions.RiskQuestion(responses(rng), group if rng.random() < 0.7 else None, times),
         lambda: questions.LogRankQuestion(responses(rng), group, strata, float(rng.choice([0.0, 1.0, 50.0]))),
-        lambda: questions.BaselineQuestion(about, x, times), lambda: questions.ConcordanceQuestion(about, x),
+        lambda: questions.BaselineQuestion(about, x, times),
+        lambda: questions.ProportionalityQuestion(about, x), lambda: questions.ConcordanceQuestion(about, x),
         lambda: questions.EvaluationQuestion(about, x, [points(rng, shape, FRAME).astype(np.float64)]),
         lambda: questions.CalibrationQuestion(about, x, rng.normal(size=1 if about.family == "Cox" else 2)),
         lambda: DescriptionQuestion(columns, (group,), other if number else None),
         lambda: HistogramQuestion(columns[:1], [np.sort(rng.normal(20.0, 30.0, 5))], other if number else None),
         questions.SchemaQuestion,
-    ][rng.integers(11)]()  # fmt: skip
+    ][rng.integers(12)]()  # fmt: skip
 
 
 def attack_a_table(site: Site, rng: np.random.Generator) -> bool:
@@ -556,6 +557,8 @@ def attack_a_table(site: Site, rng: np.random.Generator) -> bool:
     if isinstance(asked, questions.BaselineQuestion):
         X = matrix_of(site, asked.spec)
         return any(tells_one_row([one["means"]], X) for one in reply["hazards"] if len(one["means"]))
+    if isinstance(asked, questions.ProportionalityQuestion):
+        return tells_one_row(list(arrays_in(reply, None)), matrix_of(site, asked.spec))
     if isinstance(asked, questions.LogRankQuestion):
         return asked.strata == ("pair",) or asked.rho > 1.0 or few(reply, ("rows", "events"), policy)
     if isinstance(asked, DescriptionQuestion):

@@ -290,3 +290,18 @@ def test_forged_models_are_refused() -> None:
     for change in changes:
         with pytest.raises(MessageError):
             read_spec(good | change)
+
+
+def test_codes_of_missing_values_and_values_in_place_of_others() -> None:
+    frame = pd.DataFrame({"age": ["61", "?", "48", "-9"], "stage": ["1", "2", "II", None], "x": [1.0, -9.0, 2.0, 3.0]})
+    declared = {
+        "age": {"missing": ["?", -9]}, "stage": {"recode": {"1": "I", "2": "II"}, "levels": ["II", "I"]},
+        "x": {"missing": [-9], "recode": {3: 30}},
+    }  # fmt: skip
+    found = {one.name: one for one in SiteTable.read(frame, declared).answer(SchemaQuestion()).columns}
+    assert (found["age"].kind, found["age"].missing, found["age"].levels) == ("integer", 2, (48, 61))
+    assert (found["stage"].levels, found["stage"].counts, found["stage"].missing) == (("II", "I"), (2, 1), 1)
+    assert (found["x"].largest, found["x"].missing) == (30.0, 1)
+    for wrong, says in (({"missing": "?"}, "missing must be a list"), ({"recode": ["a"]}, "recode must be a table")):
+        with pytest.raises(ArgumentError, match=says):
+            SiteTable.read(frame, {"age": wrong})

@@ -43,7 +43,7 @@ class Slab(NamedTuple):
 
 
 def cut(geometry: ConeBeam, planes: int) -> list[Slab]:
-    """Return the slabs of a volume, of at most so many planes."""
+    """Return the slabs of a volume, of at most a given number of planes."""
     count = geometry.volume[0]
     return [_slab(geometry, begin, min(begin + planes, count)) for begin in range(0, count, planes)]
 
@@ -125,7 +125,7 @@ class SlabProjector:
     memory
         The bytes on the device that a slab and some views may take.
     module
-        NumPy, or CuPy for a GPU. Arrays are those of NumPy in any case.
+        NumPy, or CuPy for a GPU. Arrays are those of NumPy regardless.
     until
         As of :func:`fdk_in_slabs`.
     """

@@ -60,7 +60,7 @@ class Finish:
 
     def __init__(self, run: Run, tol: float) -> None:
         self.run, self.tol = run, tol
-        #: What the last step gained beside the most with which it is trusted.
+        #: What the last step gained besides the most with which it is trusted.
         self.beyond = 1.0
         problem = run.problem
         losses, penalty = problem.losses, problem.penalty

@@ -20,7 +20,7 @@ FEW = 50
 #: Endings of files that pandas unpacks and :mod:`fpdfp.datasets` does not; their rows are not checked.
 ARCHIVES = (".zip", ".zst", ".tar")
 #: What may be declared of a column.
-DECLARED = ("unit", "type", "levels")
+DECLARED = ("unit", "type", "levels", "missing", "recode")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +90,7 @@ def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
         raise ArgumentError(
             f"columns: {name!r}", f"type must be one of {', '.join(get_args(Kind)[:4])}, got {wanted!r}"
         )
+    series = _clean(name, series, given)
     missing = series.isna().to_numpy(dtype=bool)
     values, listed = series[~missing], given.get("levels")
     order: Order = "sorted" if listed is None else "ordered"
@@ -124,6 +125,29 @@ def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
     elif kind != "empty":
         numbers[~missing] = values.to_numpy(dtype=np.float64)
     return Column(kind, numbers, missing, levels, unit, "sorted" if levels is None else order)
+
+
+def _clean(name: str, series: Any, given: Mapping[str, Any]) -> Any:
+    """Return a column without the codes that are declared as missing, and with values replaced as declared."""
+    import pandas
+
+    missing, recode = given.get("missing"), given.get("recode")
+    if missing is None and recode is None:
+        return series
+    if not isinstance(missing, list | tuple | None):
+        raise ArgumentError(f"columns: {name!r}", f"missing must be a list of codes, as ['?', -9], got {missing!r}")
+    if not isinstance(recode, Mapping | None):
+        raise ArgumentError(f"columns: {name!r}", f"recode must be a table of values by value, got {recode!r}")
+    plain, codes = series.astype(object), {_text(one) for one in missing or ()}
+    told = plain.map(_text, na_action="ignore")
+    plain = plain.mask(told.isin(codes))
+    if recode:
+        replaced = {_text(old): new for old, new in recode.items()}
+        plain = pandas.Series([replaced.get(text, one) for text, one in zip(told, plain, strict=True)], dtype=object)
+        plain = plain.mask(told.isin(codes).reset_index(drop=True))
+    numbers = pandas.to_numeric(plain, errors="coerce")
+    truth = all(isinstance(one, bool) for one in plain.dropna())
+    return numbers if not truth and bool((numbers.isna() == plain.isna()).all()) else plain
 
 
 def _text(value: Any) -> str:

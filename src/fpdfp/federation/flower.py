@@ -14,7 +14,7 @@ Flower starts never sees the data. The coordinator's ServerApp asks the sites th
         federation = FlowerFederation(grid, "results")
         model = fpdfp.FederatedGLM("binomial").fit(federation, "died ~ age + C(stage)")
 
-Flower does not tell sites who asks: whoever may start runs at the SuperLink is one analyst to them, named "flower".
+Flower does not tell sites who asks: anyone who may start runs at the SuperLink is one analyst to them, named "flower".
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SiteServer:
 
     def _answer(self, line: Connection) -> None:
         body = line.recv_bytes(LONGEST)
-        if not body:  # somebody asks who this is, or ends this process
+        if not body:  # someone asks who this is, or ends this process
             said = {"name": self.about.name, "study": self.about.study, "software": __version__, "data": self._data}
             line.send_bytes(pack(said))
             return

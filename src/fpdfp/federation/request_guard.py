@@ -335,6 +335,8 @@ class RequestGuard:
         policy = self.policy
         if getattr(question, "times", ()) is None and "ranges" not in policy.kinds:
             raise refuse("kinds", "this site answers at given times only: its own are times of single rows")
+        if getattr(question, "tells_pairs", False):
+            guard.check_products(policy)
         response = question.spec.design.response if hasattr(question, "spec") else question.response
         if hasattr(question, "spec"):
             if question.tells_pairs:

@@ -41,7 +41,7 @@ FILE = "pins.toml"
 
 
 class Pins:
-    """The identities that a member knows from outside, in its folder: whoever is here is spoken to under seal alone.
+    """The identities that a member knows from outside, in its folder: anyone who is here is spoken to under seal alone.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -219,7 +219,7 @@ class Unsealer:
         self._sessions: collections.OrderedDict[bytes, Session] = collections.OrderedDict()
 
     def respond(self, asker: str, body: bytes, answer: Callable[[bytes], bytes]) -> bytes:
-        """Return what is sent back to somebody, who the hub says is ``asker``.
+        """Return what is sent back to someone, who the hub says is ``asker``.
 
         Parameters
         ----------

@@ -80,7 +80,8 @@ class SiteTable:
             out.
         columns
             What is known of some columns: ``{"age": {"unit": "years", "type": "number"}}``, and the order of
-            ``"levels"`` of a categorical one. Types are found from the values where none is given.
+            ``"levels"`` of a categorical one. Types are found from the values where none is given. ``"missing"`` lists
+            codes that mean no value, as ``["?", -9]``, and ``"recode"`` describes what to put in place of some values.
         """
         frame = read_frame(source)
         declared = {str(name): dict(given) for name, given in (columns or {}).items()}

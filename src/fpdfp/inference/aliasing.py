@@ -1,4 +1,4 @@
-"""Columns that others determine: which coefficients are left out, as R does."""
+"""Columns that others determine: which coefficients are excluded, as R does."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ OWN = 1e-11
 
 
 class Alias(NamedTuple):
-    """Which coefficients are estimated, which are left out, and what those left out are made of.
+    """Which coefficients are estimated, which are excluded, and what those excluded are made of.
 
     Attributes
     ----------
     kept, left
         The places of both, increasing.
     combination
-        Shape (kept, left): the columns left out are the kept ones times this.
+        Shape (kept, left): the columns excluded are the kept ones times this.
     """
 
     kept: IntArray
@@ -29,7 +29,7 @@ class Alias(NamedTuple):
     combination: Array
 
     def move(self, coefficients: Array) -> Array:
-        """Return coefficients with the same predictions and zeros where coefficients are left out."""
+        """Return coefficients with the same predictions and zeros where coefficients are excluded."""
         moved = np.zeros_like(coefficients)
         moved[self.kept] = coefficients[self.kept] + self.combination @ coefficients[self.left]
         return moved

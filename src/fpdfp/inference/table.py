@@ -55,7 +55,7 @@ class Table:
     rank
         The most coefficients that can be tested together; None if that is all.
     ratios
-        What exp of a coefficient is, ``"odds ratio"`` for instance: it is shown beside the coefficient, and the limits
+        What exp of a coefficient is, ``"odds ratio"`` for instance: it is shown next to the coefficient, and the limits
         are its own. None for no such column.
     constants
         The names of intercepts and thresholds, of which exp is no ratio.

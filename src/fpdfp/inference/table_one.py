@@ -27,7 +27,7 @@ class NumberRow:
     known, means, deviations
         In how many rows of each group it has a value, their mean, and their standard deviation.
     quartiles
-        For each group the three quartiles, each as the two numbers between which it lies; None if not asked for.
+        For each group the three quartiles, each as the two numbers between which it lies; None if not requested.
     """
 
     name: str
@@ -215,7 +215,7 @@ def _standardise(difference: float, variance: float) -> float:
 
 
 def _mahalanobis(a: Array, b: Array) -> float:
-    """Return the standardised difference of the shares of levels of two groups, the first level left out."""
+    """Return the standardised difference of the shares of levels of two groups, the first level excluded."""
     spread = (np.diag(a) - np.outer(a, a) + np.diag(b) - np.outer(b, b)) / 2.0
     gap = a - b
     return math.sqrt(max(float(gap @ np.linalg.pinv(spread, hermitian=True) @ gap), 0.0))

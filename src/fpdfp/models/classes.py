@@ -34,7 +34,7 @@ class ClassModel(ClassifierMixin, FederatedModel):
     def _arrange(self, classes: list[Any], *, ordered: bool) -> Classes:
         """Return the outcome of classes that are given in their own order; refuse what does not fit.
 
-        ``ordered`` says whether their own order is declared.
+        ``ordered`` states whether their own order is declared.
         """
 
     def _arrange_plan(self, plan: Plan) -> tuple[Outcome, Plan]:

@@ -39,7 +39,7 @@ def table_one(
 
     Sites tell sums; means, deviations, tests and standardised differences are exact. There is no rank test: it needs
     the order of all rows. A column of which a site cannot tell a group without telling few rows is withheld there, and
-    the table says so.
+    the table states it.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def table_one(
 
 @dataclasses.dataclass(frozen=True)
 class Histogram:
-    """How many rows a column has between edges, by group; ``print`` shows it, :meth:`plot` draws it.
+    """The number of rows that a column has between edges, by group; ``print`` shows it, :meth:`plot` draws it.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def histogram(
         A column of numbers.
     edges
         The edges of cells. By default they are tenths of a deviation, rounded to one digit. A site tells of a column at
-        the edges that it was asked for first, and at no others.
+        the edges of its first request, and at no others.
 
     Examples
     --------

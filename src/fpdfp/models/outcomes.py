@@ -96,7 +96,7 @@ class Outcome(abc.ABC):
     has_constant
         Whether the model has intercepts among its public coefficients.
     aliases
-        Whether coefficients are left out that others of a formula determine: those of one linear predictor.
+        Whether coefficients are excluded that others of a formula determine: those of one linear predictor.
     """
 
     survives: ClassVar[bool] = False

@@ -310,7 +310,7 @@ class FitResult:
         errors, level
             As of :meth:`table`.
         ratios
-            Whether odds, rate or hazard ratios with their limits are beside the coefficients; None for where the link
+            Whether odds, rate or hazard ratios with their limits are besides the coefficients; None for where the link
             makes them meaningful.
         """
         ratio = self._ratio() if ratios is not False else None

@@ -139,7 +139,7 @@ class RiskCounts:
 
     @property
     def exposed(self) -> Array:
-        """How many are at risk at each time, less what is lost in the interval before it."""
+        """The number of are that at risk at each time, less what is lost in the interval before it."""
         return self.at_risk if self.lost is None else self.at_risk - self.lost
 
     def halve(self) -> RiskCounts:
@@ -268,10 +268,10 @@ class RiskCounts:
         return RiskCounts(grid, self.start, entered, left, np.minimum(events, left), rounded=self.rounded)
 
     def place(self, times: Any, *, early: bool) -> RiskCounts:
-        """Return counts at all times that were asked for, with rows leaving as late or as early as they can have.
+        """Return counts at all times that were requested, with rows leaving as late or as early as they can have.
 
         Rows that were delayed to a time have left after the time before it that has some: at the earliest they leave at
-        the next one of those that were asked for, and those that stay after the last one that has some.
+        the next one of those that were requested, and those that stay after the last one that has some.
 
         >>> counts = RiskCounts.of(Times.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 1])).coarsen(3)
         >>> counts.place([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], early=True).events

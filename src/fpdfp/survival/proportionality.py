@@ -13,7 +13,7 @@ from fpdfp.errors import ArgumentError
 from fpdfp.inference.hypotheses import HypothesisTest, judge
 from fpdfp.survival.response import Times
 
-#: How time enters: as it is, or by its logarithm.
+#: How time enters: unchanged, or by its logarithm.
 Transform = Literal["identity", "log"]
 
 
