@@ -262,6 +262,11 @@ class Gradient(LinOp):
         return sum(_path_laplacian_norm(length) for length in self.in_shape)
 
 
+#: Numbers in the result up to which the norm of differences inside a mask is computed, and not bounded by that of the
+#: whole image.
+SMALL_MASK = 1 << 14
+
+
 class MaskedGradient(LinOp):
     """The gradient of an image of 1, 2 or 3 dimensions that has values inside a mask only.
 
@@ -327,8 +332,9 @@ class MaskedGradient(LinOp):
         return out.reshape(*lead, *self.in_shape)
 
     def _squared_norm(self) -> float:
-        # A part of the differences of the whole image.
-        return float(4 * self.out_shape[0])
+        # A part of the differences of the whole image, whose norm is almost this where the mask is large.
+        whole = float(4 * self.out_shape[0])
+        return min(super()._squared_norm(), whole) if self.size_out <= SMALL_MASK else whole
 
 
 def _by_kernel(name: str, array: Array, shape: Shape, out_shape: Shape) -> Array:
