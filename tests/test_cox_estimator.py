@@ -192,7 +192,7 @@ def test_scores_and_concordance(fitted: FederatedCoxRegression) -> None:
 
 def test_a_summary_says_it_all(fitted: FederatedCoxRegression) -> None:
     text = str(fitted.summary())
-    for said in ("Cox, link log", "events", "concordance 0.", "likelihood ratio", "score", "hazard ratio"):
+    for said in ("Cox, link log", "with the event", "concordance 0.", "likelihood ratio", "score", "hazard ratio"):
         assert said in text
     assert "degrees of freedom\nnull" not in text
     smaller = FederatedCoxRegression(baseline=False).fit(

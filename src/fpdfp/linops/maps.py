@@ -262,11 +262,6 @@ class Gradient(LinOp):
         return sum(_path_laplacian_norm(length) for length in self.in_shape)
 
 
-#: Numbers in the result up to which the norm of differences inside a mask is computed, and not bounded by that of the
-#: whole image.
-SMALL_MASK = 1 << 14
-
-
 class MaskedGradient(LinOp):
     """The gradient of an image of 1, 2 or 3 dimensions that has values inside a mask only.
 
@@ -312,6 +307,8 @@ class MaskedGradient(LinOp):
             both = (first >= 0) & (second >= 0)
             self.following[axis, first[both]] = second[both]
             self.preceding[axis, second[both]] = first[both]
+        #: For each axis the length of the longest row of neighbours.
+        self.longest = [_longest_run(np.moveaxis(inside, axis, -1)) for axis in range(inside.ndim)]
 
     def apply(self, x: Array) -> Array:
         from fpdfp._kernels import masked
@@ -332,9 +329,8 @@ class MaskedGradient(LinOp):
         return out.reshape(*lead, *self.in_shape)
 
     def _squared_norm(self) -> float:
-        # A part of the differences of the whole image, whose norm is almost this where the mask is large.
-        whole = float(4 * self.out_shape[0])
-        return min(super()._squared_norm(), whole) if self.size_out <= SMALL_MASK else whole
+        # Along an axis the differences form paths; the norms of the axes add up to a bound, exact for a full box.
+        return sum(_path_laplacian_norm(length) for length in self.longest)
 
 
 def _by_kernel(name: str, array: Array, shape: Shape, out_shape: Shape) -> Array:
@@ -366,6 +362,12 @@ def _component(axis: int, batch: int | None) -> Any:
 def _path_laplacian_norm(length: int) -> float:
     """The largest eigenvalue of the Laplacian of a path, 4 sin²(π(d − 1)/2d), rounded up."""
     return 4.0 * math.sin(math.pi * (length - 1) / (2 * length)) ** 2 * (1.0 + 1e-15)
+
+
+def _longest_run(inside: Array) -> int:
+    """The largest number of consecutive True along the last axis."""
+    outside = np.flatnonzero(~np.pad(inside, [*[(0, 0)] * (inside.ndim - 1), (1, 1)]))
+    return int(np.diff(outside).max()) - 1
 
 
 class EachRow(LinOp):
