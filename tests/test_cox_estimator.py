@@ -521,5 +521,8 @@ def test_a_site_that_shows_no_results_of_its_own_has_a_part_in_sums(tmp_path: Pa
     assert told.asked == len(sites.names)
     assert told.up == local.up
     assert len(sites.ask_each(questions.SchemaQuestion()).answers) == told.asked
+    # A sum over one site is that site's result.
+    with pytest.raises(RefusalError, match="results by themselves"):
+        sites.ask(question, np.array([0]))
     for desk in sites.desks:
         desk.close()

@@ -595,8 +595,8 @@ def test_coefficients_have_errors_and_forests(visit: Open, sections_page: Path) 
     expect(page.locator("#heterogeneity-card")).to_have_count(0)
     page.locator("#inference select").first.select_option(label="plain")
     card = page.locator("#summary-card")
-    heads = ["", "coefficient", "standard error", "z", "p", "2.5 %", "97.5 %"]
-    until(card.locator("thead th").all_inner_texts, lambda texts: texts[:7] == heads)
+    heads = ["", "coefficient", "standard error", "z", "p", "odds ratio", "2.5 %", "97.5 %"]
+    until(card.locator("thead th").all_inner_texts, lambda texts: texts[:8] == heads)
     names = ["Intercept", "age", EVIL, "dose"]
     until(card.locator("tbody tr th").all_inner_texts, lambda texts: texts[:4] == names)
     expect(card).to_contain_text("intervals at 95 %")

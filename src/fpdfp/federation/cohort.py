@@ -42,7 +42,8 @@ class TableCohort(Cohort):
 
     def ask(self, question: Question, clients: IntArray | None = None) -> Total:
         names = [self.names[i] for i in range(len(self.names)) if clients is None or i in clients]
-        answers = self.gather(question, names, each=False)
+        # A sum over one site is the result of that site.
+        answers = self.gather(question, names, each=len(names) == 1 and not question.by_site)
         sums = question.add_up(answers, np.arange(len(answers)))
         return Total(sums, len(answers), *_count(question, answers))
 

@@ -246,7 +246,9 @@ class FederationEngine(RemoteEngine):
         trees = {}
         for site, request in asked.items():
             tree = {"kind": "request", "model": self._digest, "plan": self._plan, "request": request}
-            trees[self._sites[site]] = tree | ({"each": True} if request.get("each") else {})
+            # A sum over one site is the result of that site.
+            alone = request.get("each") or len(self._sites) == 1
+            trees[self._sites[site]] = tree | ({"each": True} if alone else {})
         before = {name: dataclasses.astuple(self.link.usage.sites[name]) for name in trees}
         came = self._asking.ask(self.run_id, trees, until - time.monotonic(), self._longest)
         lacking = [name for name, reply in came.items() if isinstance(reply, dict) and reply.get("needs_model")]

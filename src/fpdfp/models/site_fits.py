@@ -63,7 +63,7 @@ def fit_sites(model: Any, source: Any, formula: str, groups: Any = None, **optio
     """Fit a model at each site by itself, for a two-stage meta-analysis.
 
     Each site's fit is exact, with its own levels, means and dispersion; no row leaves a site, but each fit is that of a
-    single site, which its policy must allow. ``ds.glmSLMA`` of DataSHIELD does the same.
+    single site, which its policy must allow (``single_sites``). ``ds.glmSLMA`` of DataSHIELD does the same.
 
     Parameters
     ----------
