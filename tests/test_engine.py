@@ -630,7 +630,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"metrics": {"a": 1}}, r"metrics\['a'\] must be a function of x"),
     ({"callbacks": [1]}, "callbacks must be functions"),
     ({"tol": -1.0}, "tol must be a finite number greater than 0"),
-    ({"resume": True}, "resume needs checkpoint"),
+    ({"resume": True}, "resume requires checkpoint=FILE"),
     ({"method": "FPDFP"}, "method must be one of fpdfp.methods"),
     ({"method": fpdfp.PDFP(), "clients_per_round": 2}, "clients_per_round must be None for PDFP"),
     ({"method": fpdfp.PDFP(), "compressor": fpdfp.QSGD(3)}, "compressor must be None for PDFP"),

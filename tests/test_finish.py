@@ -170,7 +170,7 @@ def test_questions_that_make_no_sense_are_refused() -> None:
         with pytest.raises(ValueError, match=what):
             LocalModels(features, x)
     problem = draw_problem()
-    with pytest.raises(MessageError, match="no model in the features"):
+    with pytest.raises(MessageError, match="no model in the requested features"):
         LocalModels(np.array([40]), np.zeros(1)).answer(problem.local(np.arange(4)))
 
 

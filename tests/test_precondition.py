@@ -149,7 +149,7 @@ def test_auto_leaves_coordinates_that_do_not_help() -> None:
         (lambda: precondition.Fourier(np.ones(3), centre=(0, 0)), "centre must be a place"),
         (lambda: precondition.Fourier(np.ones(3), floor=2.0), "floor must be at most 1"),
         (lambda: precondition.Fourier(np.array([1.0, np.nan])), "response must be finite"),
-        (lambda: precondition.Fourier(np.zeros(4)).factor, "response must be that of a positive semidefinite"),
+        (lambda: precondition.Fourier(np.zeros(4)).factor, "response must belong to a positive semidefinite"),
         (lambda: precondition.Whitening(np.eye(2), smoothness=0.0), "smoothness must be a finite number greater than"),
         (lambda: precondition.Whitening(np.eye(2), rows=0), "rows must be an integer of at least 1"),
         (lambda: precondition.Scaling(np.ones(2), rows=0), "rows must be an integer of at least 1"),

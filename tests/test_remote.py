@@ -606,7 +606,7 @@ class TestMistakes:
             fpdfp.solve(problem, rounds=3, engine=crew)
         with pytest.raises(ValueError, match="method must be one whose clients keep nothing that"):
             fpdfp.solve(there, fpdfp.SVRGPDFP(), rounds=3, engine=crew)
-        with pytest.raises(ValueError, match="batch_size must be None: clients whose data is elsewhere"):
+        with pytest.raises(NotImplementedError, match=r"single clients .* Cohort.ask_each"):
             there.losses.gradients(np.zeros(12), np.arange(4), 3)
 
     @pytest.mark.parametrize(
