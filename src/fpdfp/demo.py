@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 import fpdfp
 from fpdfp import ct, report
@@ -39,7 +40,9 @@ def show_hospitals(path: Path, seed: int) -> None:
     """Fit a logistic model to the patients of three hospitals, print its summary and draw a forest plot."""
     print("1. Three hospitals: which patients are readmitted?\n")
     patients = fpdfp.datasets.patients(seed=seed)
-    model = fpdfp.FederatedGLM("binomial").fit(patients, "readmitted ~ age + C(stage) + treated", groups="hospital")
+    # A matrix, since formulas need an optional package.
+    features = pd.get_dummies(patients[["age", "stage", "treated"]], columns=["stage"], drop_first=True, dtype=float)
+    model = fpdfp.FederatedGLM("binomial").fit(features, patients["readmitted"], groups=patients["hospital"])
     print(model.summary())
     fpdfp.inference.forest_plot(model.heterogeneity("treated", exponentiate=True), path)
     print(f"\nodds ratio of the treatment at each hospital: {path}\n")

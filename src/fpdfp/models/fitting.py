@@ -150,7 +150,7 @@ class Fitting:
             run_folder=getattr(engine, "run_folder", None), options=settings.options,
             standardized=settings.standardize,
         )  # fmt: skip
-        found = self._look_at_classes(problem, found) if self._has_no_back() else self._ask(problem, found)
+        found = self._ask(problem, found) if self.outcome.has_information else self._look_at_classes(problem, found)
         rounds = self.rounds
         if (search := self._search) is not None:
             self.exchanges[search.name] = search.exchanges
@@ -159,9 +159,6 @@ class Fitting:
             found, n_iter=rounds, n_steps=self.steps, bits_up=self.up + design.up, bits_down=self.down + design.down,
             exchanges=self.exchanges,
         )  # fmt: skip
-
-    def _has_no_back(self) -> bool:
-        return self.outcome.back(self.design.columns, self.design.scaled) is None
 
     # The runs.
 

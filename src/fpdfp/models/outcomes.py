@@ -97,12 +97,15 @@ class Outcome(abc.ABC):
         Whether the model has intercepts among its public coefficients.
     aliases
         Whether coefficients are excluded that others of a formula determine: those of one linear predictor.
+    has_information
+        Whether the information of the fit belongs to coefficients of features as given: then ``back`` returns a matrix.
     """
 
     survives: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     has_constant: ClassVar[bool] = True
     aliases: ClassVar[bool] = False
+    has_information: ClassVar[bool] = True
     #: The labels of classes, None for other outcomes.
     classes: Array | None = None
 
@@ -389,6 +392,7 @@ class Symmetric(Classes):
     """
 
     by_reference: bool = False
+    has_information: ClassVar[bool] = False
 
     @property
     def loss(self) -> Loss:
