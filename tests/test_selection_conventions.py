@@ -21,6 +21,8 @@ DIGITS = (
 )
 #: The linear predictor of a generalised linear model has this name.
 NAMED = ("check_regressors_no_decision_function",)
+#: Classes that are texts are refused where no order is declared.
+TEXTS = ("check_classifiers_classes",)
 
 
 @pytest.mark.slow
@@ -38,10 +40,15 @@ def test_conventions(estimator: Any, check: Any) -> None:
 @conventions(  # type: ignore[untyped-decorator]
     fpdfp.FederatedGLMCV(**FEW),
     fpdfp.FederatedMultinomialRegressionCV(**FEW),
-    fpdfp.FederatedOrdinalRegressionCV(**FEW),
     beside=NAMED,
 )
 def test_conventions_with_weights(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@conventions(fpdfp.FederatedOrdinalRegressionCV(**FEW), beside=TEXTS)  # type: ignore[untyped-decorator]
+def test_conventions_of_ordered_classes(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
