@@ -443,7 +443,7 @@ class Means(NamedTuple):
 @question("dual_sums")
 @dataclasses.dataclass(frozen=True)
 class DualSums(Evaluations):
-    """All clients adds up what bounds of gaps need at dual points near many points.
+    """All clients add up what bounds of gaps need at dual points near many points.
 
     The dual point of a row is θ = s (φ'(z) − φ''(z) Ad), see :class:`fpdfp.losses.base.DualPoints`, with a direction
     d and a scale s of each point, and with the rows of a fold excluded.
@@ -603,7 +603,7 @@ class Scored(NamedTuple):
 @question("held_scores")
 @dataclasses.dataclass(frozen=True)
 class HeldScores(Question):
-    """All clients scores its rows that are excluded at each of many points.
+    """All clients score their rows that are excluded at each of many points.
 
     Attributes
     ----------

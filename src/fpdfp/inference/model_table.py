@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.errors import ArgumentTypeError
 from fpdfp.inference.summary import Summary
-from fpdfp.inference.table import Table, format_number, format_p, html_table, latex_table
+from fpdfp.inference.table import Table, format_number, format_p, html_table, latex_table, write_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +62,7 @@ class ModelTable:
 
     def to_html(self, path: Any = None) -> str | None:
         """Write the table as HTML to a file, or return the text if there is no path."""
-        return _write(path, self._repr_html_())
+        return write_text(path, self._repr_html_())
 
     def to_csv(self, path: Any = None) -> str | None:
         """Write the table as CSV to a file, or return the text if there is no path."""
@@ -72,12 +71,12 @@ class ModelTable:
 
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(self._grid())
-        return _write(path, text.getvalue())
+        return write_text(path, text.getvalue())
 
     def to_latex(self, path: Any = None) -> str | None:
         """Write the table in LaTeX (package booktabs) to a file, or return the text if there is no path."""
         names, *rest = self._grid()
-        return _write(path, latex_table(names, rest, self.notes))
+        return write_text(path, latex_table(names, rest, self.notes))
 
 
 def model_table(
@@ -227,13 +226,3 @@ def _notes(found: Mapping[str, Summary]) -> list[str]:
         parts += [f"{key}: {value}" for key, value in one.more.items() if key.startswith("without ")]
         notes.append(f"{name}: " + "; ".join(part for part in parts if part))
     return notes
-
-
-def _write(path: Any, text: str) -> str | None:
-    if path is None:
-        return text
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ArgumentError("path", f"cannot be written: {error}") from error
-    return None

@@ -6,15 +6,13 @@ import dataclasses
 import json
 import math
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fpdfp._numbers import format_bits
 from fpdfp._sections import Section, plain
-from fpdfp.errors import ArgumentError
-from fpdfp.inference.table import Table, format_number, html_table, latex_table
+from fpdfp.inference.table import Table, format_number, html_table, latex_table, write_text
 
 #: This many coefficients are in a report, the most remarkable ones.
 MOST = 400
@@ -240,11 +238,11 @@ class Summary(Section):
     def to_csv(self, path: Any = None) -> str | None:
         """Write :meth:`frame` as CSV with all digits to a file, or return the text without a path."""
         text = str(self.frame().to_csv(lineterminator="\n"))
-        return _write(path, text)
+        return write_text(path, text)
 
     def to_html(self, path: Any = None) -> str | None:
         """Write the summary as HTML to a file, as a notebook shows it, or return the text if there is no path."""
-        return _write(path, self._repr_html_())
+        return write_text(path, self._repr_html_())
 
     def to_latex(self, path: Any = None) -> str | None:
         """Write the coefficients as a table in LaTeX (package booktabs), or return the text if there is no path."""
@@ -257,7 +255,7 @@ class Summary(Section):
             cells = [
                 [str(name), *map(format_number, row)] for name, row in zip(frame.index, frame.to_numpy(), strict=True)
             ]
-        return _write(path, latex_table(["", *headings], cells, self._notes()))
+        return write_text(path, latex_table(["", *headings], cells, self._notes()))
 
     def to_json(self, path: Any = None) -> str | None:
         """Write everything as JSON with all digits to a file, or return the text without a path.
@@ -277,18 +275,8 @@ class Summary(Section):
                 "level": table.level,
                 "exponentiate": table.exponentiate,
             }
-        return _write(path, json.dumps(plain(shown), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        return write_text(path, json.dumps(plain(shown), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _on(df: int | None) -> str:
     return "" if df is None else f" on {df:,} degrees of freedom"
-
-
-def _write(path: Any, text: str) -> str | None:
-    if path is None:
-        return text
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ArgumentError("path", f"cannot be written: {error}") from error
-    return None

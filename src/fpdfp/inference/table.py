@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -302,3 +303,14 @@ def latex_table(headings: Sequence[str], rows: Sequence[Sequence[str]], notes: S
     width = len(headings)
     under = [rf"\multicolumn{{{width}}}{{l}}{{\footnotesize {escape_latex(note)}}} \\" for note in notes]
     return "\n".join([*body, r"\bottomrule", *under, r"\end{tabular}"]) + "\n"
+
+
+def write_text(path: Any, text: str) -> str | None:
+    """Write a text into a file, or return it if there is no path."""
+    if path is None:
+        return text
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError("path", f"cannot be written: {error}") from error
+    return None
