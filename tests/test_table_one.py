@@ -156,6 +156,16 @@ def test_a_search_by_edges_finds_no_row(cohorts: Any) -> None:
         cohort.ask(HistogramQuestion(("age",), [np.arange(30.0, 90.0) + 0.05]))
 
 
+def test_a_histogram_is_one_of_all_sites(cohorts: Any) -> None:
+    cohort, question = (
+        cohorts(study(), Policy(single_sites=False)),
+        HistogramQuestion(("age",), [np.arange(30.0, 90.0)]),
+    )
+    with pytest.raises(RefusalError, match="results by themselves"):
+        cohort.ask_each(question)
+    assert cohort.ask(question).asked == len(cohort.names)
+
+
 def test_coarse_counts_hide_fewer_rows_than_a_cell() -> None:
     rng = np.random.default_rng(0)
     for fewest in (2, 3, 7):

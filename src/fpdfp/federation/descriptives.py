@@ -154,7 +154,6 @@ class HistogramQuestion(Question):
 
     reveals = reveals("table", designs="columns by", settings="edges", uses="count_below")
     answers = Histograms
-    by_site = True
 
     def __post_init__(self) -> None:
         if len(self.edges) != len(self.columns):

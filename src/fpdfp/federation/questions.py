@@ -462,7 +462,6 @@ class ProportionalityQuestion(Question):
 
     reveals = reveals("table", designs="spec", points="x", settings="transform", uses="proportionality")
     answers = Proportionality
-    by_site = True
 
     def __post_init__(self) -> None:
         check_coefficients(self.spec, self.x)
