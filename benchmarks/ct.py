@@ -15,8 +15,8 @@ fpdfp.ct.reconstruct use all views in every round.
 (but for fpdfp.ct.reconstruct, whose are all) and without evaluations; what counts is the first evaluation above the
 mark. With ``--calls`` nothing is compared: calls of ``solve`` with default settings and of FPDFP are timed from the
 call to the result (the second of two, since kernels are compiled by then), and then the certificate, which is
-computed when it is read. With ``--profile`` default calls are made three times: the third one with a profiler that waits
-for the GPU whenever a function begins or ends, so that the time of a kernel is that of the function that started it.
+computed when it is read. With ``--profile`` each call is made three times: the third one with a profiler that waits for
+the GPU whenever a function begins or ends, so that the time of a kernel is that of the function that started it.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ SIZES = {
     "paper": ([256, 256, 64], [512, 384], 668),
 }  # fmt: skip
 GAMMAS = (1.0, 1.5, 1.9)
+#: Whole calls that are timed: a name, the clients in a round, and the method.
+CALLS = [("default", 5, None), ("default", CLIENTS, None), ("FPDFP", 5, fpdfp.FPDFP())]
 BALANCES = (0.3, 1.0, 3.0, 10.0)
 
 
@@ -220,13 +222,12 @@ def waiting_clock(where: BuiltScan) -> Callable[[], float]:
 
 
 def profile_calls(where: BuiltScan, size: str, rounds: int, shown: int = 45) -> None:
-    """Print where the time of default calls goes, each part as soon as it is known."""
+    """Print where the time of whole calls goes, each part as soon as it is known."""
     clock, results = waiting_clock(where), []
-    for n in (5, CLIENTS):
-
-        def call(n: int = n) -> fpdfp.Result:
-            return fpdfp.solve(where.problem, rounds=rounds, clients_per_round=n, seed=1, progress=False)
-
+    for name, n, method in CALLS:
+        call = functools.partial(
+            fpdfp.solve, where.problem, method, rounds=rounds, clients_per_round=n, seed=1, progress=False
+        )
         seconds = []
         for _ in range(2):
             began = clock()
@@ -234,8 +235,8 @@ def profile_calls(where: BuiltScan, size: str, rounds: int, shown: int = 45) -> 
             seconds.append(clock() - began)
         last = result.history.last()
         print(
-            f"\ndefault, n = {n}, {rounds} rounds: first call {seconds[0]:.2f} s, second {seconds[1]:.2f} s, of which "
-            f"rounds {last['seconds']:.2f} s, dual steps of the server {last.get('inner_server', 0):g}\n{result.method}",
+            f"\n{name}, n = {n}, {rounds} rounds: first call {seconds[0]:.2f} s, second {seconds[1]:.2f} s, of which "
+            f"rounds {last['seconds']:.2f} s; dual steps of the server {last.get('inner_server', 0):g}",
             flush=True,
         )
         profiler = cProfile.Profile(clock)
@@ -246,14 +247,16 @@ def profile_calls(where: BuiltScan, size: str, rounds: int, shown: int = 45) -> 
         for order in ("tottime", "cumulative"):
             found.sort_stats(order).print_stats(shown)
         sys.stdout.flush()
-        results.append({"n": n, "first": seconds[0], "second": seconds[1], "rounds": float(last["seconds"])})
+        results.append(
+            {"name": name, "n": n, "first": seconds[0], "second": seconds[1], "rounds": float(last["seconds"])}
+        )
     _tools.finish({"benchmark": "ct-profile", "size": size, "rounds": rounds, "results": results})
 
 
 def time_calls(where: BuiltScan, rounds: int) -> list[dict[str, Any]]:
     """Whole calls of solve, in seconds, and what reading their certificates takes."""
     clock, found = waiting_clock(where), []
-    for name, n, method in [("default", 5, None), ("default", CLIENTS, None), ("FPDFP", 5, fpdfp.FPDFP())]:
+    for name, n, method in CALLS:
         for _ in range(2):
             began = clock()
             result = fpdfp.solve(where.problem, method, rounds=rounds, clients_per_round=n, seed=1)
