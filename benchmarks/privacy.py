@@ -225,8 +225,7 @@ class Peer:
 
 def masks(repeats: int = 5) -> dict[str, float]:
     """Return milliseconds, the least of some repeats."""
-    from fpdfp.federation.seal import Sealer, Unsealer
-    from fpdfp.federation.secret import Secret
+    from fpdfp.federation.seal import Sealer, Secret, Unsealer
     from fpdfp.privacy.fixed_point import from_wide, to_wide, word_type
     from fpdfp.privacy.masks import add_masks
 
@@ -263,7 +262,7 @@ def masks(repeats: int = 5) -> dict[str, float]:
 
 
 def make_keys(count: int = 30) -> None:
-    from fpdfp.federation.secret import Secret
+    from fpdfp.federation.seal import Secret
     from fpdfp.privacy.masks import Membership, pair_keys, run_key
 
     own = {f"site {i}": Secret(secrets.token_bytes(32)) for i in range(count)}

@@ -20,8 +20,7 @@ from fpdfp.cohorts.collector import Tree
 from fpdfp.cohorts.local import Clients, LocalParticipants, RunState
 from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts
 from fpdfp.cohorts.question import Question, tuple_kind
-from fpdfp.cohorts.remote import RemoteEngine
-from fpdfp.cohorts.remote_losses import RemoteLosses
+from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
 from fpdfp.cohorts.serialization import pack
 from fpdfp.cohorts.sums import Part, SumsAt
 from fpdfp.engines.options import RunOptions
@@ -42,7 +41,7 @@ from fpdfp.federation.questions import (
     read_answer,
     write,
 )
-from fpdfp.federation.schema import Schemas
+from fpdfp.federation.columns import Schemas
 from fpdfp.federation.table import ModelRows, make_losses
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level

@@ -35,8 +35,7 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.cohorts.losses import Duals, LossConstants, SumsAtDuals
 from fpdfp.cohorts.question import questions
-from fpdfp.cohorts.serialization import pack
-from fpdfp.cohorts.validation import validate
+from fpdfp.cohorts.serialization import pack, validate
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
 from fpdfp.federation import guard
 from fpdfp.federation.descriptives import group_rows, values_of
@@ -44,7 +43,7 @@ from fpdfp.federation.masked import About, about_of, answer_tree, digest, split,
 from fpdfp.federation.policy import MEMBERS, Policy, refuse
 from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, Schema, dump
 from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
-from fpdfp.federation.secret import Secret
+from fpdfp.federation.seal import Secret
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import codes, evaluate
 from fpdfp.formula.tree import Survival

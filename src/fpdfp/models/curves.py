@@ -12,8 +12,8 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import LocalCohort, TableCohort
+from fpdfp.federation.columns import Levels, Schemas
 from fpdfp.federation.questions import LogRankQuestion, RiskQuestion, SchemaQuestion
-from fpdfp.federation.schema import Levels, Schemas
 from fpdfp.formula.parsing import parse
 from fpdfp.formula.tree import Categorical, Coded, Column, Formula, Level, Numeric, Survival
 from fpdfp.inference.hypotheses import HypothesisTest
