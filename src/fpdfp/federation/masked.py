@@ -582,7 +582,10 @@ class MaskedLosses(RemoteLosses):
         return self._ask("information", x)[None]
 
     def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
-        found = self._begin("level" if level else "start")
+        try:
+            found = self._begin("level" if level else "start")
+        except RefusalError:  # too few rows of a site decide about it: the fit starts at zero
+            return None
         if found["outside"][0]:
             return None
         return found["gradient"].reshape(1, *self.shape), full(found["matrix"])[None]

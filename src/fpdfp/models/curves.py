@@ -199,6 +199,7 @@ def _read(source: Any, text: str, groups: Any, levels: Levels) -> _Asked:
         source = LocalCohort(source, groups)
     elif groups is not None:
         raise ArgumentError("groups", "must be None for a federation, whose sites are known")
+    source = source.at_level()
     formula = parse(text)
     check_response(formula, survival=True)
     if formula.cluster is not None:
