@@ -326,7 +326,9 @@ def utility(
             dropped = dataclasses.replace(goal, long_rows="drop")
             draw = itertools.count(1000 * round(10 * epsilon))
 
-            def sites(count: int, colluding: int | None = None, seed: int = seed, task: Task = task, draw: Any = draw) -> Any:
+            def sites(
+                count: int, colluding: int | None = None, seed: int = seed, task: Task = task, draw: Any = draw
+            ) -> Any:
                 return Sites(task, count, colluding, seed=[seed, next(draw)])
 
             if peer:

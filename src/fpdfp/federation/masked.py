@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.cohorts import spec as specs
 from fpdfp.cohorts.collector import Tree
 from fpdfp.cohorts.local import Clients, LocalParticipants, RunState
 from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts
 from fpdfp.cohorts.question import Question, tuple_kind
 from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
+from fpdfp.cohorts.requests import write as write_part
 from fpdfp.cohorts.serialization import pack
 from fpdfp.cohorts.sums import Part, SumsAt
 from fpdfp.engines.options import RunOptions
@@ -77,6 +79,8 @@ class About:
         Columns and factors of a description, and the column that makes groups.
     combined
         Whether products of columns are told, so that combinations of them must vary too.
+    response
+        Whether the response is part of what is told.
     """
 
     design: Design | None = None
@@ -85,6 +89,7 @@ class About:
     factors: tuple[Coded, ...] = ()
     by: Coded | None = None
     combined: bool = False
+    response: bool = True
 
 
 def digest(tree: Any) -> bytes:
@@ -97,7 +102,7 @@ def about_of(question: Question) -> About:
     if isinstance(question, SumsQuestion):
         return About(question.design, question.classes)
     if isinstance(question, MomentsQuestion):
-        return About(question.design, combined=not question.diagonal)
+        return About(question.design, combined=not question.diagonal, response=False)
     if isinstance(question, DescriptionQuestion):
         return About(columns=question.columns, factors=question.factors, by=question.by)
     if isinstance(question, HistogramQuestion):
@@ -136,8 +141,6 @@ def to_sums(question: Question, tree: Tree) -> Tree:
         _refuse_hidden(coarse, "a cell has few rows of this site: use fewer edges")
         return {"least": tree["least"], "totals": tree["totals"]}
     if isinstance(question, RiskQuestion):
-        same = question.times is not None and np.array_equal(tree["times"], question.times)
-        _refuse_hidden(not same or tree["delayed"], "there must be given times, with enough rows of each site between")
         lost = np.zeros(tree["left"].shape) if tree["lost"] is None else tree["lost"]
         flags = {"rounded": int(tree["rounded"]), "halved": int(tree["lost"] is not None)}
         return {name: tree[name] for name in ("start", "entered", "left", "events")} | {"lost": lost} | flags
@@ -478,7 +481,11 @@ class MaskedEngine(RemoteEngine):
 
     def ask(self, question: Question, features: bytes = b"") -> Tree:
         """Return the sums that a question about losses, of some features or of all, asks for."""
-        ask: Tree = {"kind": "losses", "spec": self._tree, "question": {question.name: dump(question)}}
+        ask: Tree = {
+            "kind": "losses",
+            "spec": self._tree,
+            "question": {question.name: write_part(question, specs.dump)},
+        }
         ask |= {"rows": self._rows} if self._rows else {}
         ask |= {"features": np.frombuffer(features, np.int64)} if features else {}
         found: Tree = self.members.sum(self._about, ask)

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import numpy as np
 
 from fpdfp._typing import Array
+from fpdfp.cohorts import spec as specs
 from fpdfp.cohorts.losses import Duals, LossConstants, SumsAtDuals
 from fpdfp.cohorts.question import questions
 from fpdfp.cohorts.serialization import pack, validate
@@ -41,7 +42,7 @@ from fpdfp.federation import guard
 from fpdfp.federation.descriptives import group_rows, values_of
 from fpdfp.federation.masked import About, about_of, answer_tree, digest, split, to_sums
 from fpdfp.federation.policy import MEMBERS, Policy, refuse
-from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, Schema, dump
+from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, RiskQuestion, Schema, dump
 from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
 from fpdfp.federation.seal import Secret
 from fpdfp.formula.coding import Design
@@ -269,7 +270,7 @@ class ProtectedGuard(RequestGuard):
             for name, column in zip(design.names, X.T, strict=True):
                 note(f"the column {name!r}", column)
             columns = [X]
-            if not isinstance(design.response, Survival):
+            if about.response and not isinstance(design.response, Survival):
                 y = np.asarray(rows.response(design.response, about.classes), np.float64)
                 columns.append(y[:, None])
                 for code, level in enumerate(about.classes):
@@ -346,13 +347,30 @@ class ProtectedGuard(RequestGuard):
                 question = self.questions.read_question({"kind": ask["kind"], "question": ask.get("question")})
                 if digest(dump(about_of(question))) != digest(dump(about)):
                     raise MessageError("a sum must be about what it asks")
-                tree = to_sums(question, super()._compute(ask, ask["kind"])["reply"])
+                tree = super()._compute(ask, ask["kind"])["reply"]
+                tree = to_sums(question, self._count(question) if isinstance(question, RiskQuestion) else tree)
             form, numbers = split(tree)
         except RefusalError as error:
             raise refuse("kinds", str(error)) from None
         request = pack({"kind": "sum", "about": digest(dump(about)), "ask": ask})
         wide = to_wide(np.concatenate([*numbers, np.zeros(0)]), len(self._members().identities))
         return {"words": masker.mask(wide, WIDE, request).tobytes(), "form": form}
+
+    def _count(self, question: RiskQuestion) -> dict[str, Any]:
+        """Return counts at given times, if no rows had to be moved to other times."""
+        if question.times is None:
+            raise refuse("cells", "at the level 'sums' rows are counted at given times: times=…")
+        counts = self.table.answer(question)
+        moved = counts.coarsen(self.policy.cell)
+        some = np.isin(counts.times, moved.times)
+        pairs = [(getattr(counts, name), getattr(moved, name)) for name in ("entered", "left", "events")]
+        if any((one[:, some] != other).any() or one[:, ~some].any() for one, other in pairs):
+            raise refuse(
+                "cells", f"at the level 'sums' rows are counted where {self.policy.cell} of this site or none are in "
+                "each cell: use fewer times",
+            )  # fmt: skip
+        tree: dict[str, Any] = dump(counts)
+        return tree
 
     def _sum_losses(self, ask: dict[str, Any], about: About) -> dict[str, Any]:
         """Return this site's part of the sums of a question about the losses of a model."""
@@ -363,7 +381,7 @@ class ProtectedGuard(RequestGuard):
         (name,) = asked if isinstance(asked, dict) and len(asked) == 1 else ("",)
         if name not in LOSS_QUESTIONS:
             raise refuse("kinds", f"at the level 'sums' there is no answer to {name!a} about losses")
-        question: Any = validate(asked[name], questions()[name], f"a question for {name}")
+        question: Any = validate(specs.load(asked[name]), questions()[name], f"a question for {name}")
         if name in TESTS and "tests" not in self.policy.kinds:
             raise refuse("kinds", "this site does not send what standard errors need (tests)")
         model = self._model(spec, of)
