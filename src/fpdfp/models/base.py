@@ -340,7 +340,7 @@ class FederatedModel(BaseEstimator):
         _checks.choice("on_refusal", on_refusal, ("stop", "exclude"))
         if isinstance(X, TableCohort):
             check_groups(groups)
-            return X
+            return X.at_level()
         return LocalCohort(X, groups)
 
     def _fit_data(self, X: Any, y: Any, groups: Any, *, on_refusal: str = "stop", **options: Any) -> Self:

@@ -275,6 +275,7 @@ def _read(source: Any, columns: Sequence[str], by: str | None, groups: Any, leve
         source = LocalCohort(source, groups)
     elif groups is not None:
         raise ArgumentError("groups", "must be None for a federation, whose sites are known")
+    source = source.at_level()
     factors = [_read_column(one) for one in columns]
     group = None if by is None else _read_column(f"C({by})" if "(" not in by else by)
     names = [one.column for one in (*factors, group) if isinstance(one, Categorical)]
@@ -537,6 +538,7 @@ def _read_curves(source: Any, text: str, groups: Any, levels: Levels) -> _Curves
         source = LocalCohort(source, groups)
     elif groups is not None:
         raise ArgumentError("groups", "must be None for a federation, whose sites are known")
+    source = source.at_level()
     formula = parse(text)
     check_response(formula, survival=True)
     if formula.cluster is not None:

@@ -731,7 +731,7 @@ class FitResult:
         if self.plan is None or not isinstance(self.outcome, Hazards):
             raise ArgumentError("model", "must be a Cox model of a formula for a test of proportional hazards")
         _checks.choice("transform", transform, get_args(Transform))
-        cohort = X if isinstance(X, TableCohort) else LocalCohort(X, groups)
+        cohort = (X if isinstance(X, TableCohort) else LocalCohort(X, groups)).at_level()
         d, kept = len(self.coef), [j for j, name in enumerate(self.names.features) if name not in self.aliased]
         spec = ModelSpec(
             self.plan.design, self.plan.means, np.zeros(d), np.ones(d), False, "Cox", (), np.zeros(d),
