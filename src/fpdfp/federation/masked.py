@@ -28,6 +28,7 @@ from fpdfp.cohorts.sums import Part, SumsAt
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
 from fpdfp.federation.cohort import TableCohort
+from fpdfp.federation.columns import Schemas
 from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
 from fpdfp.federation.questions import (
     ConcordanceQuestion,
@@ -43,7 +44,6 @@ from fpdfp.federation.questions import (
     read_answer,
     write,
 )
-from fpdfp.federation.columns import Schemas
 from fpdfp.federation.table import ModelRows, make_losses
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level
