@@ -107,7 +107,7 @@ class Clients(Cohort):
 
     def ask_each(self, question: Question) -> Each:
         clients = np.arange(self.problem.n_clients)
-        sent, up = keep(question, lambda: self._send(question, clients, 0, each=not question.by_site))
+        sent, up = keep(question, lambda: self._send(question, clients, 0, each=True))
         rows = [type(sent)(*(array[i] for array in sent)) for i in range(len(clients))]
         return Each(rows, up, len(clients) * payload(question))
 

@@ -157,9 +157,9 @@ class Question(abc.ABC):
     answers: ClassVar[type] = Columns
     #: Whether clients may be asked some at a time, and the sums of their parts be added.
     in_parts: ClassVar[bool] = True
-    #: Whether the answer reveals of each site what a model needs before it, columns and counts: a policy that shows no
-    #: results of single sites lets it through.
-    by_site: ClassVar[bool] = False
+    #: Whether an answer of one site is none of its results, so that a policy which shows none lets it through: the
+    #: schema alone, since sites are asked for the names and types of their columns one by one.
+    plain: ClassVar[bool] = False
 
     @abc.abstractmethod
     def answer(self, data: Any) -> Any:
@@ -213,6 +213,8 @@ class Question(abc.ABC):
         times
             How often each client counts at each of the question's points; only for questions about many points.
         """
+        if isinstance(sent, list):
+            return sum(sent[1:], start=sent[0])
         return type(sent)(*(array.sum(axis=0, dtype=np.float64) for array in sent))
 
 

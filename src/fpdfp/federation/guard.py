@@ -890,9 +890,9 @@ def protect_descriptives(answer: Any, question: Any, values: Callable[[str], lis
         few = policy.goes_by("cells") and bool(((cells > 0) & (cells < policy.cell)).any())
         counts.append(np.zeros_like(cells) if few else cells)
         withheld += [len(question.columns) + place] if few else []
-    return dataclasses.replace(
-        answer, known=known, means=means, scatters=scatters, counts=counts, withheld=tuple(withheld)
-    )
+    marks = np.zeros_like(answer.withheld)
+    marks[withheld] = 1
+    return dataclasses.replace(answer, known=known, means=means, scatters=scatters, counts=counts, withheld=marks)
 
 
 def _tells_rows(name: str, groups: list[Array], policy: Policy) -> bool:
