@@ -132,6 +132,8 @@ class Columns:
     frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
     bits: IntArray | None = None
 
+    unbounded = ("bits",)  # those of the messages that come along
+
     def __post_init__(self) -> None:
         if any(array.dtype not in DTYPES and array.dtype != np.uint8 for array in self.arrays):
             raise MessageError("arrays must hold float32, float64 or bytes")

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts.losses import OUTSIDE, LossBounds, LossFacts, probe
-from fpdfp.cohorts.plausible import compare_facts
+from fpdfp.cohorts.losses import LossBounds, LossFacts, probe
+from fpdfp.cohorts.plausible import check_at, compare_facts
 from fpdfp.cohorts.remote import RemoteEngine
+from fpdfp.cohorts.validation import OUTSIDE
 from fpdfp.errors import MessageError
 from fpdfp.linops.base import LinOp
 from fpdfp.losses.base import Form, Losses
@@ -124,6 +125,7 @@ class RemoteLosses(Losses):
                 for i in range(len(fact.sizes))
             ]
         )
+        self._at_zero = np.concatenate([fact.values for fact in facts])
         points = {"probe": probe(self.shape, self.dtype), "values": np.zeros(self.shape, dtype=self.dtype)}
         self.answers: Answers[Array] = Answers(
             {
@@ -187,6 +189,7 @@ class RemoteLosses(Losses):
         parts = self.answers.lacking(point, gradients=gradients, together=self.together)
         if parts:
             found = self.engine.at(x, parts, self.features)
+            check_at(self.client_names, x, found, self._lipschitz, self._at_zero, lower_bound=self.lower_bound)
             self.answers.keep(point, {part: _known(one) if part == "values" else one for part, one in found.items()})
         return self.answers["gradients" if gradients else "values", point]
 

@@ -11,7 +11,7 @@ import numpy as np
 from fpdfp import _checks, rng
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import Question, questions
-from fpdfp.cohorts.validation import validate
+from fpdfp.cohorts.validation import check_numbers, validate
 from fpdfp.compress import Compressor
 from fpdfp.errors import MessageError
 from fpdfp.methods.base import Algorithm
@@ -180,7 +180,13 @@ class Reply:
         if strange:
             raise MessageError(f"a reply: is made of {sorted(kinds)}, not of {strange}")
         came = {name: one for name, one in given.items() if one is not None}
-        return cls([], {name: validate(one, kinds[name], f"a reply: {name}") for name, one in came.items()})
+        answers = {name: validate(one, kinds[name], f"a reply: {name}") for name, one in came.items()}
+        for name, answer in answers.items():
+            try:
+                check_numbers(answer)
+            except MessageError as error:
+                raise MessageError(f"a reply: {name}: {error}") from None
+        return cls([], answers)
 
     def part(self, name: str) -> Any:
         """Return the answer to a question that was asked."""

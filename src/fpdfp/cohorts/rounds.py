@@ -114,6 +114,8 @@ class WorkDone:
     work: tuple[int, int] = (0, 0)
     diverged: str = ""
 
+    unbounded = ("bits", "work")  # those of the messages that come along; counts of steps
+
     def __post_init__(self) -> None:
         if not all(0 <= count <= LARGEST_WORK for count in self.work):
             raise MessageError("work must be two counts")
