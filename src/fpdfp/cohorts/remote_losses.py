@@ -189,7 +189,7 @@ class RemoteLosses(Losses):
         parts = self.answers.lacking(point, gradients=gradients, together=self.together)
         if parts:
             found = self.engine.at(x, parts, self.features)
-            check_at(self.client_names, x, found, self._lipschitz, self._at_zero, lower_bound=self.lower_bound)
+            check_at(self.client_names.tolist(), x, found, self._lipschitz, self._at_zero, lower_bound=self.lower_bound)
             self.answers.keep(point, {part: _known(one) if part == "values" else one for part, one in found.items()})
         return self.answers["gradients" if gradients else "values", point]
 
