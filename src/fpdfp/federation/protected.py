@@ -37,7 +37,7 @@ from fpdfp.cohorts.serialization import pack
 from fpdfp.cohorts.validation import validate
 from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.federation import guard
-from fpdfp.federation.policy import MEMBERS, Policy, refuse
+from fpdfp.federation.policy import MEMBERS, Policy
 from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, Schema, dump
 from fpdfp.federation.request_guard import Model, RequestGuard
 from fpdfp.federation.secret import Secret
@@ -161,7 +161,7 @@ class ProtectedGuard(RequestGuard):
             return {"reply": self._release_sum(asked)}
         if kind in ("varying", "information") and level == "sums":
             return {"reply": self._tell_varying(asked) if kind == "varying" else self._add_information(asked)}
-        raise refuse("kinds", f"this site does not answer {kind!a} at the level {level!a}")
+        raise Refusal(f"this site does not answer {kind!a} at the level {level!a}", rule="kinds")
 
     def _refuse(self, error: Refusal) -> tuple[dict[str, Any], str]:
         if self.policy.level == "private":  # no refusal depends on rows: they are not counted
@@ -188,7 +188,7 @@ class ProtectedGuard(RequestGuard):
 
     def _members(self) -> Membership:
         if self.membership is None:
-            raise refuse("kinds", "this site adds all of its noise itself: its policy names no members")
+            raise Refusal("this site adds all of its noise itself: its policy names no members", rule="kinds")
         return self.membership
 
     def _private_key(self, run: bytes) -> bytes:
@@ -282,7 +282,7 @@ class ProtectedGuard(RequestGuard):
         self._check_varying(asked, spec, digest)
         question = validate(asked.get("question"), Informations, "a question")
         if question.robust:
-            raise refuse("kinds", "masked sums have no products of scores of rows: robust must be False")
+            raise Refusal("masked sums have no products of scores of rows: robust must be False", rule="kinds")
         model = self._model(spec, digest)
         offered = model.site.offer(question, model.site.losses)
         sums = question.answer(LocalLosses(offered, np.arange(1), None, (), 1.0))
@@ -301,11 +301,11 @@ class ProtectedGuard(RequestGuard):
             raise MessageError(f"a release: {error}") from None
         guard.check_design(spec.design, self.policy)
         if spec.family != ("Logistic" if release.loss == "logistic" else "LeastSquares") or spec.ridge.any():
-            raise refuse("kinds", "a release is of a logistic model, or of squares, without a ridge")
+            raise Refusal("a release is of a logistic model, or of squares, without a ridge", rule="kinds")
         declared = self.policy.columns_of_the_table
         missing = [name for name in spec.design.columns if name not in declared]
         if missing:
-            raise refuse("columns", f"this site does not declare the type of the column {missing[0]!r}")
+            raise Refusal(f"this site does not declare the type of the column {missing[0]!r}", rule="columns")
         if release.x is not None and len(release.x) != spec.columns:
             raise MessageError(f"x must have {spec.columns} entries, got {len(release.x)}")
         assert self._ledger is not None
@@ -344,13 +344,15 @@ def check_plain(spec: ModelSpec) -> None:
     """Refuse models that have more than columns of rows: sites, periods, strata, weights and clusters."""
     design = spec.design
     if spec.family not in ("GLM", "Logistic", "LeastSquares"):
-        raise refuse("kinds", f"at this level a model is a GLM, and not {spec.family}")
+        raise Refusal(f"at this level a model is a GLM, and not {spec.family}", rule="kinds")
     if spec.effects or spec.periods or spec.class_weights or design.strata or design.cluster or design.weights:
-        raise refuse("kinds", "at this level models have no site effects, periods, strata, clusters and weights")
+        raise Refusal("at this level models have no site effects, periods, strata, clusters and weights", rule="kinds")
     if isinstance(design.response, Survival):
-        raise refuse("kinds", "at this level the response is a column, and not times of events")
+        raise Refusal("at this level the response is a column, and not times of events", rule="kinds")
     if design.offset is not None or design.filled or not spec.intercept:
-        raise refuse("kinds", "at this level models have an intercept, no offset, and drop rows with missing values")
+        raise Refusal(
+            "at this level models have an intercept, no offset, and drop rows with missing values", rule="kinds"
+        )
 
 
 def private_rows(table: SiteTable, spec: ModelSpec, loss: str) -> Rows:
