@@ -15,7 +15,7 @@ import pytest
 import fpdfp
 from fpdfp.cohorts.plausible import check_answer, compare, compare_answers
 from fpdfp.cohorts.question import questions as all_questions
-from fpdfp.cohorts.validation import NUMBER, ROWS
+from fpdfp.cohorts.serialization import NUMBER, ROWS
 from fpdfp.datasets import Moments
 from fpdfp.errors import MessageError
 from fpdfp.federation import questions

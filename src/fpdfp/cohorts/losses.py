@@ -11,7 +11,7 @@ import numpy as np
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.question import Points, Question, question, reveals
-from fpdfp.cohorts.validation import OUTSIDE
+from fpdfp.cohorts.serialization import OUTSIDE
 from fpdfp.compress import QSGD, Compressor, Full
 from fpdfp.compress.wire import DEFAULT_LIMIT
 from fpdfp.errors import MessageError

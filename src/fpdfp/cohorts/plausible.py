@@ -15,7 +15,7 @@ from fpdfp._array import to_host
 from fpdfp._typing import Array
 from fpdfp.cohorts.collector import Decoded
 from fpdfp.cohorts.losses import LossBounds, LossFacts
-from fpdfp.cohorts.validation import NUMBER, OUTSIDE, ROWS, check_numbers
+from fpdfp.cohorts.serialization import NUMBER, OUTSIDE, ROWS, check_numbers
 from fpdfp.errors import MessageError
 
 #: This many times what there is to compare it with a reply may be.
