@@ -48,9 +48,9 @@ from fpdfp.survival import LogRank, RiskCounts
 
 #: Functions of a column that a model may use, and powers.
 FUNCTIONS, POWERS = ("log", "log1p", "log2", "log10", "sqrt"), (2.0, 3.0)
-#: A number that is subtracted from a column is within so many of its ranges, or of its largest value, and one that it
-#: is divided by within these: what is left is not rounded with an edge where one likes, a comparison by another name.
-FAR, DIVISORS = 10.0, (1e-50, 1e50)
+#: A number that is subtracted from a column is within so many of its ranges, or of its largest value. What is left of
+#: one that is far is rounded, with an edge where one likes: a comparison by another name.
+FAR = 10.0
 #: The largest share that one row may have of a combination of columns.
 MOST_LEVERAGE = 0.95
 #: This many columns at most: leverages are computed, and pairs of columns compared.
@@ -131,28 +131,24 @@ def _has_number(node: Any, operator: str) -> bool:
     return isinstance(node, Arithmetic) and node.operator == operator and isinstance(node.right, Number)
 
 
-def check_centres(
-    design: Design, rows: Any, policy: Policy, means: Array, centre: Array | None = None, scale: Array | None = None
-) -> None:
-    """Refuse numbers that columns are centred or divided by, in the formula and after it, that are far from these."""
+def check_centres(design: Design, rows: Any, policy: Policy, means: Array, centre: Array | None = None) -> None:
+    """Refuse numbers that columns are centred by, in the formula and after it, that are far from these columns."""
     known = dict(zip(design.filled, map(float, means), strict=True))
     for term in design.terms:
         for factor in term.factors:
             if isinstance(factor, Numeric) and (own := bare(factor.value)) is not factor.value:
-                node, divided = factor.value, _has_number(factor.value, "/")
-                less = node.left if divided else node  # type: ignore[union-attr]
-                divisor = node.right.number if divided else 1.0  # type: ignore[union-attr]
-                _check_centre(evaluate(own, rows, known), less.right.number, divisor, term.names[0], policy)  # type: ignore[union-attr]
-    if centre is not None and scale is not None:
+                node: Any = factor.value.left if _has_number(factor.value, "/") else factor.value
+                _check_centre(evaluate(own, rows, known), node.right.number, term.names[0], policy)
+    if centre is not None:
         names = [term.names[0] for term in design.terms for _ in term.names]
-        for column, number, divisor, name in zip(design.matrix(rows, means).T, centre, scale, names, strict=True):
-            _check_centre(column, float(number), float(divisor) or 1.0, name, policy)
+        for column, number, name in zip(design.matrix(rows, means).T, centre, names, strict=True):
+            _check_centre(column, float(number), name, policy)
 
 
-def _check_centre(column: Any, centre: float, divisor: float, name: str, policy: Policy) -> None:
+def _check_centre(column: Any, centre: float, name: str, policy: Policy) -> None:
     low, high = float(np.min(column, initial=np.inf)), float(np.max(column, initial=-np.inf))
     far = low < high and abs(centre - low) > FAR * (high - low) and abs(centre) > FAR * max(-low, high)
-    policy.refuse_if(far or not DIVISORS[0] <= abs(divisor) <= DIVISORS[1], "centre", name=name)
+    policy.refuse_if(far, "centre", name=name)
 
 
 def analysis_of(design: Design) -> list[Any]:

@@ -281,11 +281,11 @@ class RequestGuard:
     def _answer_schema(self, question: Any) -> Any:
         return guard.hide(self.questions.write_answer(self.table.answer(question)), self.policy)
 
-    def _check_design(self, design: Any, means: Any, centre: Any = None, scale: Any = None) -> None:
+    def _check_design(self, design: Any, means: Any, centre: Any = None) -> None:
         guard.check_design(design, self.policy)
         guard.check_size(self._rows or 10**9, design.width, self.policy)
         if isinstance(design, Design):
-            guard.check_centres(design, self.table.complete(design)[1], self.policy, means, centre, scale)
+            guard.check_centres(design, self.table.complete(design)[1], self.policy, means, centre)
 
     def _answer_sums(self, question: Any) -> Any:
         self._check_design(question.design, np.zeros(len(question.design.filled)))
@@ -370,7 +370,7 @@ class RequestGuard:
         """Return the losses of a model that the guard allows."""
         design: Any = getattr(described, "design", None)
         if design is not None:
-            self._check_design(design, described.means, described.centre, described.scale)
+            self._check_design(design, described.means, described.centre)
         if getattr(described, "periods", ()):
             self._fix_times("periods", design.response, described.periods)
             guard.check_model(self.table.losses(described.by_person, self.name), self.policy)
