@@ -65,7 +65,7 @@ together, which `tests/test_attacks.py`, `tests/test_many_policy.py` and `tests/
 """
 ROWS = 400
 #: The answers of the default policy come in parts of so many, each with a seed of its own.
-PART = 5_000
+PART = 2_000
 #: So many things are asked of a model.
 SERIES = 24
 HUGE = 10**12
