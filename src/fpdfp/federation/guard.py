@@ -489,6 +489,24 @@ class PointRule:
                 left = np.nan_to_num((self.losses._rows.y[own] - mean) ** 2 / family.variance(mean))
             self._count(Response(" of squared residuals", self.losses.weights_of_rows[own] * left), self._of(client))
 
+    def check_third_moments(self, x: Array, client: int, inverse: Array) -> None:
+        """Refuse a matrix V, as an inverse of an information, with which few rows make up Σ w' (aᵀVa) a."""
+        if not self.policy.goes_by("points"):
+            return
+        scale = np.sqrt(np.abs(np.diag(inverse)))
+        far = np.linalg.eigvalsh(inverse / np.maximum(np.outer(scale, scale), 1e-300))
+        if not np.allclose(inverse, inverse.T, rtol=1e-6) or far[0] < -1e-6 * max(far[-1], 1.0):
+            raise refuse("points", "the inverse of an information is symmetric and positive")
+        losses: Any = self.losses
+        if isinstance(losses, Cox):
+            X = losses._rows_of(client)
+            dense = X.toarray() if hasattr(X, "toarray") else X
+            weights = losses.responses(x, client)[1] * ((dense @ inverse) * dense).sum(axis=1)
+        else:
+            weights = losses.jeffreys_weights(x, client, inverse)
+        if weights is not None:
+            self._count(Response(" of third moments", weights), self._of(client))
+
     def check_start(self, client: int) -> None:
         """Refuse the quadratic models that a fit starts from: of each row where its own outcome is."""
         if not self.policy.goes_by("points") or not isinstance(self.losses, GLM | Logistic | LeastSquares):
@@ -674,6 +692,8 @@ class GuardedData(Offer):
             try:
                 point = points if points.shape == losses.shape else points[place]
                 self._rule.check(point, client, squares=name in SQUARES)
+                if name == "jeffreys_at":
+                    self._rule.check_third_moments(point, client, given[1])
             except Outside:
                 outside = watch.policy.goes_by("domain")
             except Refusal:
@@ -749,7 +769,8 @@ class GuardedDuals(Offer):
 #: Operations at one point; those that take weights of all clients; those that add up squares of rows' scores; and
 #: those whose answers are numbers of any kind.
 AT_POINT = frozenset({
-    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "spread_at", "value", "gradient",
+    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "spread_at", "jeffreys_at",
+    "value", "gradient",
     "hessian", "hessian_product", "dual_points",
 })  # fmt: skip
 BY_CLIENT = frozenset({"value", "gradient", "hessian", "hessian_product", "dual_points"})

@@ -15,7 +15,19 @@ from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
 from fpdfp.models.first_table import Correlations, Histogram, correlations, histogram, table_one
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
-from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
+from fpdfp.models.penalty import (
+    L1,
+    MCP,
+    SCAD,
+    ElasticNet,
+    Firth,
+    Fused,
+    Graph,
+    Group,
+    Ridge,
+    SparseGroup,
+    TotalVariation,
+)
 from fpdfp.models.protected import MaskedFit, PrivateModel, masked_glm, private_model
 from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model, read_parameter
@@ -40,6 +52,7 @@ __all__ = [
     "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
+    "Firth",
     "FitResult",
     "Fused",
     "Graph",

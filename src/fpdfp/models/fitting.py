@@ -14,13 +14,14 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.cohorts.cohort import Each
 from fpdfp.cohorts.local import clients_of
-from fpdfp.cohorts.losses import Informations
+from fpdfp.cohorts.losses import Informations, Spread
 from fpdfp.engines import Result
 from fpdfp.engines.choice import MOST_COEFFICIENTS, choose_method, suits_newton
 from fpdfp.engines.iterates import Iterates
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, RefusalError, SeparationError
+from fpdfp.families import Quantile
 from fpdfp.inference import PENALISED, Information
 from fpdfp.inference.aliasing import Alias, find_alias
 from fpdfp.inference.separation import FAR, NOTHING, newton_step
@@ -30,8 +31,9 @@ from fpdfp.methods.base import Method
 from fpdfp.models import random_effects
 from fpdfp.models.by_feature import find_limits
 from fpdfp.models.design import Design, Settings
+from fpdfp.models.likelihood import FirthSearch, check_firth
 from fpdfp.models.outcomes import Hazards
-from fpdfp.models.penalty import SETTLED, STEPS, Concave, Details, Structure
+from fpdfp.models.penalty import SETTLED, STEPS, Concave, Details, Firth, Structure
 from fpdfp.models.result import BOUNDED, FitResult
 from fpdfp.penalties import L1
 from fpdfp.penalties.base import Zero
@@ -117,6 +119,11 @@ class Fitting:
         self.iterates = Iterates()
         self.steps = self.rounds = self.up = self.down = 0
         self.exchanges: dict[str, int] = {}
+        if isinstance(settings.penalty, Firth):
+            check_firth(
+                self.outcome, random=design.columns.random, method=settings.method, bounds=settings.bounds
+            )  # fmt: skip
+            search = FirthSearch()
         self._search = search
         self._variances: random_effects.Variances | None = None
 
@@ -302,7 +309,8 @@ class Fitting:
         likelihood, columns, settings = self.outcome.likelihood, self.design.columns, self.settings
         refusal = why_not(settings)
         wanted = settings.inference is True or (settings.inference == "auto" and refusal is None)
-        may_separate = refusal is None and not columns.random and likelihood.name in GROWING
+        firth = isinstance(settings.penalty, Firth)
+        may_separate = refusal is None and not columns.random and not firth and likelihood.name in GROWING
         if not (wanted or may_separate):
             return fit
         purpose = "information" if wanted else "separation"
@@ -326,6 +334,8 @@ class Fitting:
         if columns.random:
             assert self._variances is not None
             sites = random_effects.integrate(sites, columns.effects, self._variances)
+        if isinstance(likelihood, Quantile):
+            fit = dataclasses.replace(fit, effective_rows=self._count_effective(problem, x))
         places = self.outcome.null_places(columns)
         if self.design.plan is not None and refusal is None and self.outcome.aliases and not columns.random:
             names = self._names_of_x()
@@ -337,7 +347,7 @@ class Fitting:
             fit, information=sites, saturated=float(sums.numbers[2]), deviance=sum(site.deviance for site in sites),
             null_parameters=len(places),
         )  # fmt: skip
-        if refusal is not None or columns.random:
+        if refusal is not None or columns.random or firth:
             return fit
         return self._ask_null(problem, fit) if len(places) else self._ask_zero(problem, fit)
 
@@ -351,6 +361,16 @@ class Fitting:
                 raise
             told = clients.ask(question)
             return Each([told.sums], told.up, told.down)
+
+    def _count_effective(self, problem: Problem, x: Array) -> float:
+        """Return how many rows near a quantile decide the density of residuals.
+
+        (Σ K)²/Σ K² is 6 Σ K(r/h) where the density is flat, with the logistic kernel K.
+        """
+        told = clients_of(problem).ask(Spread(x))
+        self._count("spread", told.up, told.down)
+        weight, inside = map(float, told.sums.numbers)
+        return 6.0 * inside * float(problem.losses.sizes.sum()) / weight
 
     def ask_sums(self, problem: Problem, x: Array, purpose: str) -> InformationSums:
         """Return the sums over all sites at a point, and count the exchange."""

@@ -163,6 +163,10 @@ class Outcome(abc.ABC):
         """Return the matrix that takes x to coefficients of features as given; None where there is no information."""
         return unscale(columns, scaled)
 
+    def shift(self, columns: Columns) -> Array:
+        """Return what is added to x before :meth:`back` takes it to coefficients."""
+        return np.zeros(columns.all * (columns.classes or 1))
+
     def null_places(self, columns: Columns) -> IntArray:
         """Return which entries of x the model without features has."""
         return np.array([columns.features] if columns.intercept else [], dtype=np.int64)
@@ -183,6 +187,11 @@ class Outcome(abc.ABC):
     def names_of_x(self, features: Sequence[str], *, intercept: bool, effects: Sequence[str]) -> list[str]:
         """Return the names of the entries of x, in its order."""
         return [*features, *(["Intercept"] if intercept else []), *effects]
+
+    def names_of(self, fit: FitResult) -> list[str]:
+        """Return the names of the coefficients of a fit that have standard errors, in the order of x."""
+        effects = self.effect_names(fit.site_names, fit.fixed_effects.shape[-1])
+        return self.names_of_x(fit.names.features, intercept=fit.has_intercept, effects=effects)
 
     def values(self, fit: FitResult) -> Array:
         """Return the coefficients in the order of :meth:`names_of_x`."""
@@ -583,18 +592,14 @@ class Ordered(Classes):
         )  # fmt: skip
 
     def take(self, x: Array, columns: Columns, scaled: Scaled, within: Callable[[Array], Array]) -> Coefficients:
-        x = np.array(x, dtype=np.float64)
-        x[columns.of_rows :] += base_of(self.link, len(self.labels))
-        back = self.back(columns, scaled)
-        coef, effects, thresholds = np.split(back @ x, [columns.features, columns.of_rows])
+        found = self.back(columns, scaled) @ (x.astype(np.float64) + self.shift(columns))
+        coef, effects, thresholds = np.split(found, [columns.features, columns.of_rows])
         return Coefficients(within(coef), 0.0, effects, thresholds)
 
     def take_many(
         self, x: Array, columns: Columns, scaled: Scaled, within: Callable[[Array], Array]
     ) -> tuple[Array, Array]:
-        x = x.copy()
-        x[:, columns.of_rows :] += base_of(self.link, len(self.labels))
-        model = x @ self.back(columns, scaled).T
+        model = (x + self.shift(columns)) @ self.back(columns, scaled).T
         return within(model[:, : columns.features]), model[:, columns.of_rows :]
 
     def back(self, columns: Columns, scaled: Scaled) -> Array:
@@ -602,6 +607,9 @@ class Ordered(Classes):
         back[features, features] = 1.0 / scaled.scale
         back[columns.of_rows :, : columns.features] = scaled.centre / scaled.scale
         return back
+
+    def shift(self, columns: Columns) -> Array:
+        return np.append(np.zeros(columns.of_rows), base_of(self.link, len(self.labels)))
 
     def null_places(self, columns: Columns) -> IntArray:
         return np.arange(columns.of_rows, columns.all)
