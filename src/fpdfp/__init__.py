@@ -92,7 +92,6 @@ if TYPE_CHECKING:
         histogram,
         load_model,
         log_rank_test,
-        masked_glm,
         private_model,
         survival_curves,
         table_one,
@@ -185,7 +184,6 @@ __all__ = [
     "log_rank_test",
     "loggers",
     "losses",
-    "masked_glm",
     "methods",
     "minimize",
     "models",
@@ -220,7 +218,7 @@ __getattr__ = attach(
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "correlations fit_sites histogram load_model log_rank_test masked_glm private_model "
+        "correlations fit_sites histogram load_model log_rank_test private_model "
         "survival_curves table_one",
         "federation": "Federation",
         "folds": "Folds",

@@ -11,13 +11,11 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import IntArray
-from fpdfp.cohorts.cohort import Cohort, Each, Total
-from fpdfp.cohorts.question import Question
+from fpdfp.cohorts.question import Cohort, Each, Question, Total
 from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.columns import read_frame
+from fpdfp.federation.columns import Schemas, read_frame
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, write, write_answer
-from fpdfp.federation.schema import Schemas
 from fpdfp.federation.table import SiteTable, make_losses
 from fpdfp.losses import Losses
 
@@ -35,6 +33,13 @@ class TableCohort(Cohort):
     @abc.abstractmethod
     def losses(self, spec: ModelSpec) -> Losses:
         """Return the losses of a model, a client for each site, in order; those at sites know their engine."""
+
+    #: What protects the sites: their filters, sums over all of them, or noise.
+    level: str = "filter"
+
+    def at_level(self) -> TableCohort:
+        """Return the cohort as the policies of its sites let it be asked."""
+        return self
 
     def without(self, sites: Collection[str]) -> TableCohort:
         """Return the cohort without some sites."""
