@@ -340,9 +340,9 @@ class Fitting:
         if isinstance(likelihood, Quantile):
             fit = dataclasses.replace(fit, effective_rows=self._count_effective(problem, x))
         places = self.outcome.null_places(columns)
-        if self.design.plan is not None and refusal is None and self.outcome.aliases and not columns.random:
+        if self.design.plan is not None and refusal is None and not columns.random:
             names = self._names_of_x()
-            alias = find_alias(sum(sites[1:], sites[0]).hessian, self.outcome.order(names))
+            alias = find_alias(sum(sites[1:], sites[0]).hessian, self.outcome.alias_order(names))
             if alias is not None:
                 fit = _leave_out(fit, alias, names)
                 sites = [site.take(alias.kept.tolist()) for site in sites]
@@ -463,16 +463,8 @@ def _refuse(names: list[str], columns: list[int]) -> None:
 
 def _leave_out(fit: FitResult, alias: Alias, names: list[str]) -> FitResult:
     """Return the fit with the same predictions and zeros for coefficients that are not estimated."""
-    coef, constant = np.ravel(fit.coef), np.ravel(fit.intercept)[: int(fit.has_intercept)]
-    moved = alias.move(np.concatenate([coef, constant, fit.effects]))
-    coef, constant, effects = np.split(moved, [len(coef), len(coef) + len(constant)])
-    intercept: Any = fit.intercept
-    if fit.has_intercept:
-        intercept = constant.reshape(np.shape(fit.intercept)) if np.ndim(fit.intercept) else float(constant[0])
-    return dataclasses.replace(
-        fit, coef=coef.reshape(fit.coef.shape), intercept=intercept, effects=effects,
-        aliased=tuple(names[j] for j in alias.left),
-    )  # fmt: skip
+    moved = fit.outcome.place(alias.move(fit.outcome.values(fit)), fit)
+    return dataclasses.replace(fit, **moved, aliased=tuple(names[j] for j in alias.left))
 
 
 #: A θ that changes by less, relatively, is found; a Newton step that is shorter leaves about its square.

@@ -281,7 +281,11 @@ class FitResult:
     def coefficients(self) -> dict[str, Any]:
         """The coefficients by name, the intercept first; for several classes by class."""
         found = self.outcome.coefficients(self)
-        return {name: value for name, value in found.items() if name not in self.aliased}
+        return {
+            name: {one: number for one, number in value.items() if f"{name}: {one}" not in self.aliased}
+            if isinstance(value, dict) else value
+            for name, value in found.items() if name not in self.aliased
+        }  # fmt: skip
 
     @property
     def fixed_effects(self) -> Array:
@@ -509,7 +513,7 @@ class FitResult:
         sites, (names, _) = self._needed(), self.flat()
         hessian = sum(sites[1:], sites[0]).hessian
         if isinstance(self.outcome, Ordered):  # as of models with an intercept
-            count = len(self.coef) + len(self.effects)
+            count = len(names) - len(self.outcome.threshold_names())
             cross, inner = hessian[:count, count:], hessian[count:, count:]
             hessian, names = hessian[:count, :count] - cross @ np.linalg.solve(inner, cross.T), names[:count]
         return variance_inflation(hessian, names, self._terms())
