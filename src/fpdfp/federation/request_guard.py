@@ -56,7 +56,7 @@ KINDS = {
 #: Refusals by these rules reveal nothing of the rows, and do not count.
 FREE = ("kinds", "budget", "hours", "places", "columns")
 #: The questions that the kind "tests" is about.
-TESTS = ("information", "overdispersion")
+TESTS = ("information", "overdispersion", "jeffreys")
 
 
 class Table(Protocol):

@@ -25,6 +25,7 @@ from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, Information, Summary, Table
 from fpdfp.inference.covariances import Kind
 from fpdfp.inference.differences import SiteErrors
+from fpdfp.inference.intervals import quantile_of
 from fpdfp.methods.base import Method
 from fpdfp.models.cross_validation import (
     CrossValidation,
@@ -38,6 +39,7 @@ from fpdfp.models.cross_validation import (
 from fpdfp.models.design import Design, MakeOutcome, Settings, check_groups, design_of_formula, design_of_rows
 from fpdfp.models.fitting import Search, fit_design
 from fpdfp.models.formulas import Plan
+from fpdfp.models.likelihood import ProfileIntervals, profile_intervals
 from fpdfp.models.outcomes import Data, Outcome, SiteEffects
 from fpdfp.models.penalty import ModelPenalty, Name, NoPenalty, as_model_penalty
 from fpdfp.models.result import FitResult
@@ -472,6 +474,43 @@ class FederatedModel(BaseEstimator):
         """Return how good the fit was after its rounds: :meth:`fpdfp.models.result.FitResult.learning_curve`."""
         options = {"sample_weight": sample_weight, "offset": offset, "strata": strata, "level": level}
         return self._fitted().learning_curve(self._new_rows(X, y), y, groups, points=points, **options)
+
+    def profile_intervals(
+        self, X: Any, y: Any = None, groups: Any = None, *, names: Sequence[str] | None = None, level: float = 0.95,
+        **options: Any,
+    ) -> ProfileIntervals:  # fmt: skip
+        """Return intervals and tests of coefficients by the profile likelihood, as ``confint`` of R's MASS.
+
+        They hold better than those of :meth:`table` where rows are few or effects large, and with ``penalty="firth"``
+        also where outcomes are separated: then they are those of the penalised likelihood, as of R's ``logistf``. With
+        a dispersion, limits are by the F distribution. Each limit takes some six exchanges with all sites (twice as
+        many with Firth's penalty), and each test some four.
+
+        Parameters
+        ----------
+        X, y, groups, options
+            The data of the fit, as in ``fit``; for a formula y may be missing.
+        names
+            Of coefficients; by default all.
+        level
+            Of the intervals.
+
+        Examples
+        --------
+        >>> import fpdfp
+        >>> dose, cured = [[0.0], [0.0], [0.0], [1.0], [1.0], [1.0]], [0, 0, 0, 1, 1, 1]
+        >>> model = fpdfp.FederatedLogisticRegression("firth").fit(dose, cured)
+        >>> print(model.profile_intervals(dose, cured, names=["x0"]))
+            coefficient   2.5 %  97.5 %      p
+        x0        3.892  0.4389   9.748  0.024
+        profile likelihood, 21 exchanges
+        """
+        fit = self._fitted()
+        quantile_of(level)
+        y = fit.formula if y is None else y
+        settings = self._settings_of(y)
+        make = self._design(X, y, groups, settings, **options)
+        return profile_intervals(fit, make(self._cohort(X, y, groups, "stop")), names, level)
 
     def write_run(
         self, folder: str | os.PathLike[str] | None = None, *, name: str | None = None, errors: Kind = "model",
