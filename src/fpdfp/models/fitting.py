@@ -21,6 +21,7 @@ from fpdfp.engines.loop import Iterates
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, RefusalError, SeparationError
+from fpdfp.families.base import Family, link_of
 from fpdfp.inference import PENALISED, Information
 from fpdfp.inference.aliasing import Alias, find_alias
 from fpdfp.inference.separation import FAR, NOTHING, newton_step
@@ -38,6 +39,8 @@ from fpdfp.penalties.base import Zero
 from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
 
+#: The part of a deviance by which that of the intercept alone may be above the least.
+LEFT = 1e-12
 #: Families whose likelihood may grow for ever.
 GROWING = (
     "binomial",
@@ -365,17 +368,47 @@ class Fitting:
 
     def _ask_null(self, problem: Problem, fit: FitResult) -> FitResult:
         """Fit the intercept alone, by the same exchanges, and keep its deviance."""
+        known = self._null_deviance(problem)
+        if known is not None:
+            return dataclasses.replace(fit, null_deviance=known)
         losses = problem.losses.restrict(self.outcome.null_places(self.design.columns))
         null = Problem(losses, Zero(), weights=problem.weights, check=False)
         own = self.settings.options
         options = RunOptions(rounds=own.rounds, tol=own.tol or 1e-8, progress=False)
         found = run(null, choose_method(null, options, "exact"), options)
         self.up, self.down = self.up + found.total_up, self.down + found.total_down
-        self.exchanges["null deviance"] = found.rounds
+        self.exchanges["null deviance"] = self.exchanges.get("null deviance", 0) + found.rounds
         # The objective is the weighted mean of half the unit deviances.
         assert fit.information is not None
         weight = sum(site.weight for site in fit.information)
         return dataclasses.replace(fit, null_deviance=2.0 * weight * found.objective)
+
+    def _null_deviance(self, problem: Problem) -> float | None:
+        """Return the deviance of the intercept alone where its mean is that of all outcomes; None where it is not.
+
+        The score at 0 is proportional to the difference of that mean from the one at 0. With offsets the score at the
+        intercept that follows is not 0.
+        """
+        family, (place, *more) = self.outcome.likelihood, self.outcome.null_places(self.design.columns)
+        if not isinstance(family, Family) or more:
+            return None
+        mean = family.mean(np.zeros(1))
+        variance = family.variance(mean)
+        if not (np.isfinite(mean).all() and variance > 0):
+            return None
+        x = np.zeros(problem.losses.shape)
+        try:
+            sums = self.ask_sums(problem, x, "null deviance")
+            rate = math.sqrt(full(sums.hessian)[place, place] * float(sums.numbers[1] / variance[0]))
+            with np.errstate(all="ignore"):
+                (x[place],) = link_of(family.link, mean + sums.score[place] / rate)
+            if not math.isfinite(x[place]):
+                return None
+            sums = self.ask_sums(problem, x, "null deviance")
+        except RefusalError:
+            return None
+        left, deviance = sums.score[place] ** 2 / full(sums.hessian)[place, place], float(sums.numbers[3])
+        return deviance if left <= LEFT * deviance else None
 
     def _ask_zero(self, problem: Problem, fit: FitResult) -> FitResult:
         """Keep the deviance at zero, or at the offsets, which is that of the null model without an intercept."""
