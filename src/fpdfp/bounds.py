@@ -30,7 +30,7 @@ import numpy as np
 
 from fpdfp._array import namespace
 from fpdfp._numbers import accelerate
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array
 from fpdfp.linops import LinOp, Matrix
 from fpdfp.linops.base import as_matrix
 from fpdfp.losses.base import EPS, ROUNDINGS, DualPoints, Losses
@@ -467,10 +467,12 @@ class Metered:
         The dual points.
     asked
         Receives the shapes of what comes up, and what goes down next to the point and the client's weight.
+    joins
+        Whether what is asked first goes along with the question about gradients at the point.
     """
 
-    def __init__(self, duals: DualPoints, asked: Callable[[Sequence[Shape], Sequence[Array]], None]) -> None:
-        self._duals, self._asked, self.ridge = duals, asked, duals.ridge
+    def __init__(self, duals: DualPoints, asked: Callable[..., None], *, joins: bool = False) -> None:
+        self._duals, self._asked, self.ridge, self._joins = duals, asked, duals.ridge, joins
         self._known: Array | None = None
 
     def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
@@ -492,7 +494,7 @@ class Metered:
 
     def rounding(self) -> Array:
         """Return what rounding may do: the sizes of slopes, for each class, and of columns, up, and the gradient."""
-        self._asked([self.ridge.shape, self.ridge.shape[:-1], self.ridge.shape[-1:]], [])
+        self._asked([self.ridge.shape, self.ridge.shape[:-1], self.ridge.shape[-1:]], [], joins=self._joins)
         return self._duals.rounding()
 
     def hessian_products(self, directions: Array) -> Array:

@@ -18,6 +18,7 @@ from fpdfp.bounds import PRODUCTS, Bound, Feasibility, Metered, Search, SmoothDu
 from fpdfp.compress.base import on_device
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.losses.base import EPS, ROUNDINGS, Losses
+from fpdfp.losses.linear import CURVATURES
 from fpdfp.penalties.base import Penalty
 from fpdfp.penalties.separable import L1
 from fpdfp.penalties.wrapped import Stacked, as_penalty
@@ -234,8 +235,11 @@ class Meter(Protocol):
     def constant(self) -> None:
         """Take note of a constant that each client was requested."""
 
-    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array]) -> None:
-        """Take note of a question about dual points near x: what came up, and what went down besides x and a weight."""
+    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array], *, joins: bool = False) -> None:
+        """Take note of a question about dual points near x: what came up, and what went down besides x and a weight.
+
+        ``joins`` says that gradients at x may have been asked along with it.
+        """
 
 
 class Problem:
@@ -610,7 +614,7 @@ class Problem:
         if duals is None:
             duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(x))
         elif self.meter is not None:
-            duals = Metered(duals, functools.partial(self.meter.asked_near, x))
+            duals = Metered(duals, functools.partial(self.meter.asked_near, x), joins=self.losses.family in CURVATURES)
         nearest = image if self.penalty.finite else self.penalty.project(image)
         return Search(self.model, self._feasibility, duals, x, image, nearest, products)
 

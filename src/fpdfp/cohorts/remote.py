@@ -51,7 +51,7 @@ from fpdfp.compress import Compressed, Compressor
 from fpdfp.errors import AbsentError, ArgumentTypeError, DivergenceError, MessageError
 from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form, Losses
-from fpdfp.losses.linear import DENSE_HESSIAN, form_rounding, sum_rounding
+from fpdfp.losses.linear import CURVATURES, DENSE_HESSIAN, form_rounding, sum_rounding
 from fpdfp.methods.base import Algorithm, Certifying, Remembering
 from fpdfp.methods.base import Question as Asked
 from fpdfp.precondition import Preconditioner
@@ -552,10 +552,6 @@ class RemoteParticipants(Participants):
         self.count_answers(answers, question)
         total: Array = answers.sum(axis=0)
         return total
-
-
-#: The curvature of the loss of a row, for families in which it is the same everywhere.
-CURVATURES = {"Logistic": 0.25, "LeastSquares": 1.0, "Softmax": 0.5}
 
 
 class RemoteDuals:

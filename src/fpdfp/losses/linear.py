@@ -655,6 +655,10 @@ def lower_triangle(matrix: Array) -> Array:
     return triangle
 
 
+#: The curvature of the loss of a row, for families in which it is the same everywhere; these have dual points there.
+CURVATURES = {"Logistic": 0.25, "LeastSquares": 1.0, "Softmax": 0.5}
+
+
 class RowDuals:
     """The dual points of a model with rows of samples, in double precision for rows of any precision.
 

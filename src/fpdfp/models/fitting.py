@@ -38,6 +38,7 @@ from fpdfp.penalties import L1
 from fpdfp.penalties.base import Zero
 from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
+from fpdfp.traffic import count_exchange, for_purpose
 
 #: The part of a deviance by which that of the intercept alone may be above the least.
 LEFT = 1e-12
@@ -57,8 +58,6 @@ GROWING = (
 class Search(Protocol):
     """Finds a parameter of the family together with the coefficients."""
 
-    name: str
-    exchanges: int
     rounds: int
     up: int
     down: int
@@ -111,15 +110,14 @@ class Fitting:
     ----------
     outcome
         The outcome, whose family a search changes.
-    up, down, exchanges
-        The bits of all that was asked, and what was asked after the run.
+    up, down
+        The bits of all that was asked.
     """
 
     def __init__(self, design: Design, settings: Settings, search: Search | None = None) -> None:
         self.design, self.settings, self.outcome = design, settings, design.outcome
         self.iterates = Iterates()
         self.steps = self.rounds = self.up = self.down = 0
-        self.exchanges: dict[str, int] = {}
         self._search = search
         self._variances: random_effects.Variances | None = None
 
@@ -156,11 +154,9 @@ class Fitting:
         found = self._ask(problem, found) if self.outcome.has_information else self._look_at_classes(problem, found)
         rounds = self.rounds
         if (search := self._search) is not None:
-            self.exchanges[search.name] = search.exchanges
             rounds, self.up, self.down = rounds + search.rounds, self.up + search.up, self.down + search.down
         return dataclasses.replace(
             found, n_iter=rounds, n_steps=self.steps, bits_up=self.up + design.up, bits_down=self.down + design.down,
-            exchanges=self.exchanges,
         )  # fmt: skip
 
     # The runs.
@@ -170,6 +166,7 @@ class Fitting:
         design, settings = self.design, self.settings
         limits = design.limits(settings.bounds)
         losses = [design.build(self.outcome, structure.ridge)]
+        count_exchange("facts")
 
         def problem_of(penalised: Structure, ridge: float = 0.0) -> Problem:
             restrained = penalised.restrain(design.columns, limits, ridge)
@@ -177,6 +174,7 @@ class Fitting:
 
         def rebuild() -> Problem:
             losses[0] = design.build(self.outcome, structure.ridge)  # of another family
+            count_exchange("facts")
             return problem_of(structure)
 
         if settings.penalty.is_concave:
@@ -276,7 +274,8 @@ class Fitting:
             problem = problem_of(structure, share)
             result = self._solve_one(problem, x0)
             x0 = result.x.astype(np.float64)
-            told, _, up, down = clients_of(problem).ask(Informations(x0, robust=False))
+            with for_purpose("variance"):
+                told, _, up, down = clients_of(problem).ask(Informations(x0, robust=False))
             self.up, self.down = self.up + up, self.down + down
             rows, weight, _, _, pearson = map(float, told.numbers)
             kept = np.flatnonzero(free | (x0 != 0))
@@ -301,7 +300,7 @@ class Fitting:
     # What is asked of the solution.
 
     def _ask(self, problem: Problem, fit: FitResult) -> FitResult:
-        """Ask all sites for their sums at the solution, and for the null deviance; every exchange is counted."""
+        """Ask all sites for their sums at the solution, and for the null deviance."""
         likelihood, columns, settings = self.outcome.likelihood, self.design.columns, self.settings
         refusal = why_not(settings)
         wanted = settings.inference is True or (settings.inference == "auto" and refusal is None)
@@ -311,8 +310,9 @@ class Fitting:
         purpose = "information" if wanted else "separation"
         assert fit.run is not None
         x = np.asarray(fit.run.x, dtype=np.float64)
-        told = self._ask_sites(problem, Informations(x, wanted), needed=columns.random)
-        self._count(purpose, told.up, told.down)
+        with for_purpose(purpose):
+            told = self._ask_sites(problem, Informations(x, wanted), needed=columns.random)
+        self.up, self.down = self.up + told.up, self.down + told.down
         sums = InformationSums(*(np.sum(field, axis=0) for field in zip(*told.answers, strict=True)))
         if may_separate:
             self._check_separation(problem, fit.run.x, sums, self._names_of_x())
@@ -356,28 +356,26 @@ class Fitting:
             return Each([told.sums], told.up, told.down)
 
     def ask_sums(self, problem: Problem, x: Array, purpose: str) -> InformationSums:
-        """Return the sums over all sites at a point, and count the exchange."""
-        told = clients_of(problem).ask(Informations(np.asarray(x, dtype=np.float64), robust=False))
-        self._count(purpose, told.up, told.down)
+        """Return the sums over all sites at a point, for a purpose."""
+        with for_purpose(purpose):
+            told = clients_of(problem).ask(Informations(np.asarray(x, dtype=np.float64), robust=False))
+        self.up, self.down = self.up + told.up, self.down + told.down
         sums: InformationSums = told.sums
         return sums
-
-    def _count(self, purpose: str, up: int, down: int) -> None:
-        self.up, self.down = self.up + up, self.down + down
-        self.exchanges[purpose] = self.exchanges.get(purpose, 0) + 1
 
     def _ask_null(self, problem: Problem, fit: FitResult) -> FitResult:
         """Fit the intercept alone, by the same exchanges, and keep its deviance."""
         known = self._null_deviance(problem)
         if known is not None:
             return dataclasses.replace(fit, null_deviance=known)
-        losses = problem.losses.restrict(self.outcome.null_places(self.design.columns))
-        null = Problem(losses, Zero(), weights=problem.weights, check=False)
         own = self.settings.options
         options = RunOptions(rounds=own.rounds, tol=own.tol or 1e-8, progress=False)
-        found = run(null, choose_method(null, options, "exact"), options)
+        with for_purpose("null deviance"):
+            losses = problem.losses.restrict(self.outcome.null_places(self.design.columns))
+            count_exchange("facts")
+            null = Problem(losses, Zero(), weights=problem.weights, check=False)
+            found = run(null, choose_method(null, options, "exact"), options)
         self.up, self.down = self.up + found.total_up, self.down + found.total_down
-        self.exchanges["null deviance"] = self.exchanges.get("null deviance", 0) + found.rounds
         # The objective is the weighted mean of half the unit deviances.
         assert fit.information is not None
         weight = sum(site.weight for site in fit.information)

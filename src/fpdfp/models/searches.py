@@ -20,6 +20,7 @@ from fpdfp.errors import DataWarning
 from fpdfp.families import Family, NegativeBinomial, Poisson, Quantile
 from fpdfp.methods.base import Method
 from fpdfp.problem import Problem
+from fpdfp.traffic import for_purpose
 
 if TYPE_CHECKING:
     from fpdfp.models.fitting import Fitting
@@ -40,15 +41,13 @@ class Theta:
     ----------
     value, standard_error
         θ and its standard error; infinite and NaN where there is no more variance than Poisson's.
-    exchanges, rounds, up, down
-        The exchanges for θ, the rounds of all fits but the last, and the bits of both.
+    rounds, up, down
+        The rounds of all fits but the last, and the bits of these and of what is asked for θ.
     """
-
-    name = "theta"
 
     def __init__(self) -> None:
         self.value, self.standard_error = math.inf, math.nan
-        self.exchanges = self.rounds = self.up = self.down = 0
+        self.rounds = self.up = self.down = 0
 
     def alternate(
         self, fitting: Fitting, problem: Problem, method: Method | None, rebuild: Callable[[], Problem]
@@ -94,8 +93,9 @@ class Theta:
         return theta
 
     def _ask(self, problem: Problem, result: Result, theta: float) -> tuple[float, ...]:
-        told = clients_of(problem).ask(Overdispersions(np.asarray(result.x, dtype=np.float64), float(theta)))
-        self.exchanges, self.up, self.down = self.exchanges + 1, self.up + told.up, self.down + told.down
+        with for_purpose("theta"):
+            told = clients_of(problem).ask(Overdispersions(np.asarray(result.x, dtype=np.float64), float(theta)))
+        self.up, self.down = self.up + told.up, self.down + told.down
         return tuple(map(float, told.sums.numbers))
 
     def _count(self, result: Result) -> None:
@@ -127,15 +127,13 @@ class Width:
     ----------
     family
         The family, with its level.
-    exchanges, rounds, up, down
-        The exchanges for the width, the rounds of all fits but the last, and the bits of both.
+    rounds, up, down
+        The rounds of all fits but the last, and the bits of these and of what is asked for the width.
     """
-
-    name = "width"
 
     def __init__(self, family: Quantile) -> None:
         self.family = family
-        self.exchanges = self.rounds = self.up = self.down = 0
+        self.rounds = self.up = self.down = 0
 
     def alternate(
         self, fitting: Fitting, problem: Problem, method: Method | None, rebuild: Callable[[], Problem]
@@ -154,8 +152,9 @@ class Width:
             self.down += result.total_down
             problem = rebuild()
             result = fitting.solve(problem, method, x0=result.x)
-            told = clients_of(problem).ask(Spread(result.x.astype(np.float64)))
-            self.exchanges, self.up, self.down = self.exchanges + 1, self.up + told.up, self.down + told.down
+            with for_purpose("width"):
+                told = clients_of(problem).ask(Spread(result.x.astype(np.float64)))
+            self.up, self.down = self.up + told.up, self.down + told.down
             weight, inside = map(float, told.sums.numbers)
             before, width = width, width * wanted * weight / inside if inside > 0.0 else 2.0 * width
             if abs(math.log(width / before)) <= FOUND_WIDTH:

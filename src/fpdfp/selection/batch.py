@@ -43,6 +43,7 @@ from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Estimate, Score
 from fpdfp.selection.task import Anchor, Task, arrange
 from fpdfp.selection.wide import MOST, TOO_MANY, Wide, suits
+from fpdfp.traffic import count_exchange
 
 #: How many points a model looks back at.
 PAIRS = 4
@@ -244,6 +245,7 @@ class Batch:
         if self.known.anchors:
             return
         engine = getattr(self.problem.losses, "engine", None)
+        count_exchange("plan")
         if engine is not None:
             engine.declare(self._problems, 0 if self.folds is None else self.folds.all)
         if suits(self.problem, models):
