@@ -70,8 +70,8 @@ class FederationHere(fpdfp.Federation):
         return self
 
     def __exit__(self, *_: object) -> None:
-        for _, guard, _, _ in self.link.sites.values():
-            guard.close()
+        for site in self.link.sites.values():
+            site[1].close()
 
     def _warnings(self) -> list[str]:
         return []

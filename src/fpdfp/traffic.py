@@ -70,7 +70,8 @@ def counting_exchanges() -> Iterator[dict[str, int]]:
     >>> counts
     {'schema': 1, 'null deviance': 1}
     """
-    token = _exchanges.set(counts := {})
+    counts: dict[str, int] = {}
+    token = _exchanges.set(counts)
     try:
         yield counts
     finally:

@@ -257,12 +257,14 @@ class Duals(Question):
         losses, part = local.losses, self.part
         weights = np.asarray(self.weights, dtype=np.float64)
         direction = None if self.direction is None else np.asarray(self.direction, np.float64)
-        several = direction is not None and part == "curvature"
-        for name, array in (("x", self.x), ("direction", direction[0] if several and len(direction) else direction)):
+        one = direction
+        if direction is not None and part == "curvature":
+            if not 1 <= len(direction) <= MANY:
+                raise MessageError(f"a question about curvatures must have 1 to {MANY} directions")
+            one = direction[0]
+        for name, array in (("x", self.x), ("direction", one)):
             if array is not None and array.shape != losses.shape:
                 raise MessageError(f"{name} must have shape {losses.shape}, got {array.shape}")
-        if several and len(direction) > MANY:
-            raise MessageError(f"a question about curvatures must have at most {MANY} directions")
         if weights.shape != (losses.n_clients,):
             raise MessageError("a question about dual points must have a weight for each client")
         duals = losses.dual_points(np.asarray(self.x, np.float64), weights)

@@ -147,7 +147,8 @@ class Summary(Section):
         others = {purpose: count for purpose, count in self.exchanges.items() if purpose != "rounds"}
         if others:
             words = [purpose if count == 1 else f"{purpose} ({count})" for purpose, count in others.items()]
-            ended += f" and {sum(others.values())} exchanges for {', '.join(words)}"
+            count = sum(others.values())
+            ended += f" and {count} exchange{'s' if count > 1 else ''} for {', '.join(words)}"
         facts += [("penalty", self.penalty), ("", ended), ("sent", sent)]
         events = "" if self.events is None else f", {self.events:,} with the event"
         facts.append(("rows", f"{sum(self.rows):,} used, {sum(self.left_out):,} left out{events}"))

@@ -21,6 +21,7 @@ from fpdfp.engines.loop import Iterates
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, RefusalError, SeparationError
+from fpdfp.families import Quantile
 from fpdfp.families.base import Family, link_of
 from fpdfp.inference import PENALISED, Information
 from fpdfp.inference.aliasing import Alias, find_alias
@@ -388,7 +389,7 @@ class Fitting:
         intercept that follows is not 0.
         """
         family, (place, *more) = self.outcome.likelihood, self.outcome.null_places(self.design.columns)
-        if not isinstance(family, Family) or more:
+        if not isinstance(family, Family) or isinstance(family, Quantile) or more:
             return None
         mean = family.mean(np.zeros(1))
         variance = family.variance(mean)
