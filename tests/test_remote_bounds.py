@@ -120,7 +120,7 @@ def test_parcels_hold_what_is_counted_of_dual_points(name: str) -> None:
             told = [one for one in request[part].values() if isinstance(one, np.ndarray | float)]
             found = [one[0] for one in reply["at"].values()] if part == "at" else list(reply["duals"].values())
             for way, arrays in (("down", told), ("up", found)):
-                for one in arrays:  # as messages, without zeros where that is shorter
-                    (frame,) = FULL.encode(FULL.quantize(np.asarray(one)[None], NO_DRAWS, 0))
+                for array in arrays:  # as messages, without zeros where that is shorter
+                    (frame,) = FULL.encode(FULL.quantize(np.asarray(array)[None], NO_DRAWS, 0))
                     sent[way] += 8 * len(frame)
     assert traffic[0]["end"] == (sent["up"], sent["down"])

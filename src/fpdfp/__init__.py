@@ -91,7 +91,6 @@ if TYPE_CHECKING:
         histogram,
         load_model,
         log_rank_test,
-        masked_glm,
         private_model,
         survival_curves,
         table_one,
@@ -183,7 +182,6 @@ __all__ = [
     "log_rank_test",
     "loggers",
     "losses",
-    "masked_glm",
     "methods",
     "minimize",
     "models",
@@ -218,7 +216,7 @@ __getattr__ = attach(
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "correlations fit_sites histogram load_model log_rank_test masked_glm private_model "
+        "correlations fit_sites histogram load_model log_rank_test private_model "
         "survival_curves table_one",
         "federation": "Federation",
         "folds": "Folds",

@@ -35,6 +35,13 @@ class TableCohort(Cohort):
     def losses(self, spec: ModelSpec) -> Losses:
         """Return the losses of a model, a client for each site, in order; those at sites know their engine."""
 
+    #: What protects the sites: their filters, sums over all of them, or noise.
+    level: str = "filter"
+
+    def at_level(self) -> TableCohort:
+        """Return the cohort as the policies of its sites let it be asked."""
+        return self
+
     def without(self, sites: Collection[str]) -> TableCohort:
         """Return the cohort without some sites."""
         raise NotImplementedError(f"{type(self).__name__} has no parts")
