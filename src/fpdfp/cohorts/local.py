@@ -110,7 +110,7 @@ class Clients(Cohort):
 
         def send() -> tuple[Any, int]:
             count_exchange(question.name)
-            return self._send(question, clients, 0, each=not question.by_site)
+            return self._send(question, clients, 0, each=True)
 
         sent, up = keep(question, send)
         rows = [type(sent)(*(array[i] for array in sent)) for i in range(len(clients))]
