@@ -576,7 +576,9 @@ SQUARES = frozenset({"sums_at", "overdispersion_at"})
 NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
 #: Operations at many points, and what may be asked of dual points.
 AT_POINTS = frozenset({"evaluate_many", "duals_at_many"})
-DUALS = frozenset({"gradient", "gap", "rounding", "curvature", "hessian", "size", "sizes", "columns", "ridge"})
+DUALS = frozenset({
+    "gradient", "gap", "rounding", "curvature", "hessian_products", "hessian", "size", "sizes", "columns", "ridge",
+})  # fmt: skip
 #: Operations that reveal products of two columns, and those that are one person's regardless.
 PAIRS = frozenset({"curvatures", "curvature_products", "start_model", "strong_convexity"})
 REFUSED = {"batch_smoothness": "constants for mini-batches: they are those of single rows", "pooled": "pooled rows"}

@@ -511,14 +511,15 @@ class MaskedEngine(RemoteEngine):
         return np.atleast_1d(found["constants"])
 
     def duals(
-        self, x: Array, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, Shape], features: bytes = b""
-    ) -> dict[str, Array]:
+        self, x: Array, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, Shape], parts: Sequence[Any] = (),
+        features: bytes = b"",
+    ) -> tuple[dict[str, Array], dict[str, Array]]:  # fmt: skip
         found = self.ask(Duals(b"", weights=weights, x=x, **ask), features)
         if set(found) != set(shapes) or any(found[name].shape != shape for name, shape in shapes.items()):
             raise MessageError(f"sums near a point must be {sorted(shapes)}")
         if "gap" in found and float(found["gap"]) >= BEYOND:
             found["gap"] = np.array(np.inf)
-        return found
+        return found, {}
 
 
 class MaskedLosses(RemoteLosses):
