@@ -30,7 +30,7 @@ LAYERS = {
         "federation.masked",
         "federation.cohort",
         "federation.table",
-        "federation.columns federation.descriptives federation.predictions",
+        "federation.columns federation.descriptives",
         "federation.questions",
     ],
     "running": [
