@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import fpdfp
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, Informations, Jeffreys, Overdispersions, probe
 from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluations, SentDuals
 from fpdfp.cohorts.requests import Address, Place, Request
@@ -126,7 +126,7 @@ def ask(desk: Desk, about: Any, request: Any = None) -> Any:
     """Ask a desk a question, or something of a model; return what it tells, or raise what it refuses."""
     asked: dict[str, Any] = {"run": "run", "sequence": 1}
     if isinstance(about, ModelSpec):
-        tree = request.write(spec.dump)
+        tree = request.write(parcels.dump)
         asked |= {"kind": "request", "model": about.digest, "spec": questions.dump(about), "request": tree}
     else:
         asked |= questions.write(about)

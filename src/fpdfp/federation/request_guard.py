@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.requests import Request
 from fpdfp.cohorts.serialization import pack
 from fpdfp.cohorts.site import Site
@@ -390,7 +390,7 @@ class RequestGuard:
             if len(self._models) > MODELS:
                 self._models.popitem(last=False)
         self._models.move_to_end(name)
-        request = Request.read(spec.load(asked.get("request")))
+        request = Request.read(parcels.load(asked.get("request")))
         self._check_request(request)
         return {"reply": self._models[name].site.handle(request)}
 
