@@ -132,7 +132,12 @@ def _has_number(node: Any, operator: str) -> bool:
 
 
 def check_centres(design: Design, rows: Any, policy: Policy, means: Array, centre: Array | None = None) -> None:
-    """Refuse numbers that columns are centred by, in the formula and after it, that are far from these columns."""
+    """Refuse numbers that columns are centred by, in the formula and after it, that are far from these columns.
+
+    And means that stand for few missing values: two models with different ones differ in these rows.
+    """
+    for name in design.filled:
+        check_cells(rows.values(name).missing.sum(), f"missing values of {name[:99]!a} that are filled in", policy)
     known = dict(zip(design.filled, map(float, means), strict=True))
     for term in design.terms:
         for factor in term.factors:

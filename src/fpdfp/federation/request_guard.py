@@ -354,7 +354,9 @@ class RequestGuard:
         return guard.protect_times(self.table.answer(question), policy)
 
     def _fix_times(self, what: str, response: Any, times: Any) -> None:
-        self.budget.fix_times(f"{what} of {response.leaves}", digest_of(np.asarray(times, dtype=np.float64)))
+        for column in (response.leaves, response.enters):
+            if column is not None:
+                self.budget.fix_times(f"{what} of {column}", digest_of(np.asarray(times, dtype=np.float64)))
 
     def _answer_predictions(self, question: Any) -> Any:
         """Answer a question about a model's predictions."""
