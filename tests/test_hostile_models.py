@@ -41,6 +41,7 @@ from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.tree import Arithmetic, Coded, Column, Comparison, Number, Numeric, Survival
 from fpdfp.losses.linear import form_rounding
 from fpdfp.methods.newton import NewtonExchange
+from fpdfp.precondition.exchange import FeatureBounds
 from fpdfp.rng import Draws
 from tests.desks import ANALYST, Counts, Desks
 
@@ -544,6 +545,65 @@ def test_divisions_of_nearly_the_same_rows_are_no_linear_system(tmp_path: Path) 
     assert attack(Policy(off=frozenset({"folds"}))) == 400
     with pytest.raises(Refusal, match="as many folds as it allows"):
         attack(Policy())
+
+
+def test_absolute_errors_have_no_edges(desks: Any) -> None:
+    """Σ|y − xβ| is a plane on each side of a row's edge: eight evaluations about that of the largest y are its row."""
+    given = model(design(Column("income"), Column("pressure"), Column("age")), "LeastSquares")
+    income = np.sort(FRAME.income)
+
+    def attack(ask: Ask) -> Any:
+        slopes = []
+        for level in (income[-2:].mean(), income[-1] + 1.0):
+            points = [np.array([0.0, 0.0, level]) + step for step in (np.zeros(3), *(1e-3 * np.eye(3)))]
+            points = [point * [1.0, 1e-2, 1.0] for point in points]
+            told = ask(EvaluationQuestion(given, points[0], points[1:]))
+            sums = np.array([one["sums"][-3] for one in (told, *told["more"])])
+            slopes.append((sums[1:] - sums[0]) / [1.0, 1e-2, 1.0])
+        return row_of(slopes[1] - slopes[0])
+
+    row = FRAME.loc[FRAME.income.idxmax(), ["pressure", "age"]].to_numpy(dtype=float)
+    np.testing.assert_allclose(attack(desks(Policy.allowing_everything()))[:2], row, rtol=1e-3)
+    with np.errstate(all="ignore"):
+        assert not np.allclose(attack(desks(Policy()))[:2], row, rtol=0.2)
+
+
+def test_bounds_of_slopes_have_no_edges(desks: Any) -> None:
+    """Σ|x − c| changes its slope at each x; rounded up, scales of choice tell it as exactly as one likes."""
+    column, top = FRAME.income.to_numpy(), float(FRAME.income.max())
+
+    def exceeds(ask: Ask, cut: float) -> bool:
+        """Whether an income is above a cut: then the mean distance from the cut is more than if all were below it."""
+        unit = (cut - column.mean()) * (1.0 + 1e-9)  # just below a power of two, if no income is above
+        spec = model(design(Column("died"), Column("income")), centre=np.array([cut]), scale=np.array([unit]),
+                     intercept=False, ridge=np.zeros(1))  # fmt: skip
+        told = ask(spec, Request((FeatureBounds("slopes"),), EVERYONE))["feature_bounds"]["frames"]["powers"][0]
+        return float(abs(decode(told)[0])) > 1.0
+
+    ask = desks(Policy(off=frozenset({"constants"})))
+    assert [exceeds(ask, top + step) for step in (-1e-3, 1e-3)] == [True, False]
+    ask = desks(Policy())
+    assert [exceeds(ask, top + step) for step in (-1e-3, 1e-3)] == [True, True]
+
+
+def test_curves_by_group_are_not_of_all_rows_but_one(desks: Any, tmp_path: Path) -> None:
+    """Counts of all rows less those by group are those of the person without a group."""
+    response, times, group = (
+        Survival(Column("time"), Column("died")),
+        np.array([50.0, 100.0, 500.0]),
+        Coded("g", "g", ("x", "y")),
+    )
+    table = FRAME.assign(g=np.where(FRAME.index == PERSON, None, np.where(FRAME.index % 2, "x", "y")))
+    for policy, told in ((Policy(off=frozenset({"cells"})), True), (Policy(), False)):
+        with Desk("north", SiteTable.read(table), policy, tmp_path / f"{told}") as desk:
+            whole = ask(desk, RiskQuestion(response, None, times))["left"]
+            if told:
+                change = np.ravel(whole) - ask(desk, RiskQuestion(response, group, times))["left"].sum(axis=0)
+                assert change.tolist() == [0, 0, 1]  # this person left between 100 and 500
+                continue
+            for asked in (RiskQuestion(response, group, times), LogRankQuestion(response, group)):
+                with pytest.raises(Refusal, match="rows without a value of 'g' of at least 3"):
+                    ask(desk, asked)
 
 
 def test_a_search_by_times_finds_no_row(desks: Any) -> None:
