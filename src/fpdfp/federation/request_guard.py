@@ -344,6 +344,9 @@ class RequestGuard:
             for name in [*columns, *getattr(question, "strata", ()), *columns_of(question.response)]:
                 guard.check_column(name, policy)
             guard.check_response(question.response, policy)
+            if question.group is not None:  # sums over all rows, less those by group, tell rows without a group
+                without = int((group_rows(self.table, question.group)[0] < 0).sum())
+                guard.check_cells(without, f"rows without a value of {question.group.coded!a}", policy)
             if isinstance(question, LogRankQuestion):  # a test in one of two rows reveals these
                 strata = np.unique(self.table.strata_of(question), return_counts=True)[1]
                 guard.check_cells(strata, "strata", policy)
@@ -354,7 +357,9 @@ class RequestGuard:
         return guard.protect_times(self.table.answer(question), policy)
 
     def _fix_times(self, what: str, response: Any, times: Any) -> None:
-        self.budget.fix_times(f"{what} of {response.leaves}", digest_of(np.asarray(times, dtype=np.float64)))
+        for column in (response.leaves, response.enters):
+            if column is not None:
+                self.budget.fix_times(f"{what} of {column}", digest_of(np.asarray(times, dtype=np.float64)))
 
     def _answer_predictions(self, question: Any) -> Any:
         """Answer a question about a model's predictions."""
