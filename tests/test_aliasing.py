@@ -31,7 +31,9 @@ ONE = ("both", "kind[T.w]")
 def test_the_fit_is_that_without_them(ordinal: bool, options: dict[str, Any], tmp_path: Any) -> None:
     def make() -> Any:
         order: Any = ["low", "mid", "top"]
-        return FederatedOrdinalRegression(order=order, **options) if ordinal else FederatedMultinomialRegression(**options)
+        return (
+            FederatedOrdinalRegression(order=order, **options) if ordinal else FederatedMultinomialRegression(**options)
+        )
 
     data = table()
     data["v"] = 1.0 * (data["kind"] == "v")
