@@ -463,7 +463,7 @@ def check_plain(spec: ModelSpec, *, times: bool = False) -> None:
     """Refuse models that have more than columns of rows: sites, periods, strata, weights and clusters."""
     if spec.family not in (("GLM", "Logistic", "LeastSquares", "Cox") if times else ("Logistic", "LeastSquares")):
         raise refuse("kinds", f"there are no models of the family {spec.family} at this level")
-    if spec.effects or spec.periods or spec.class_weights:
+    if spec.effects or spec.several_rows or spec.class_weights:
         raise refuse("kinds", "models have no site effects, periods and weights of classes at this level")
     if not spec.intercept and not (times and spec.family == "Cox"):
         raise refuse("kinds", "models have an intercept at this level")

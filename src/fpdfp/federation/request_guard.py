@@ -376,9 +376,10 @@ class RequestGuard:
         design: Any = getattr(described, "design", None)
         if design is not None:
             self._check_design(design, described.means, described.centre)
-        if getattr(described, "periods", ()):
-            self._fix_times("periods", design.response, described.periods)
-            guard.check_model(self.table.losses(described.by_person, self.name), self.policy)
+        if getattr(described, "several_rows", False):
+            if described.periods:
+                self._fix_times("periods", design.response, described.periods)
+            guard.check_model(self.table.losses(described.by_person, self.name, split=False), self.policy)
         losses: Losses = self.table.losses(described, self.name)
         guard.check_model(losses, self.policy)
         return losses
@@ -404,7 +405,7 @@ class RequestGuard:
         losses = self._losses(described)
         design = getattr(described, "design", None)
         analysis = self._begin(tree if design is None else guard.analysis_of(design), tree)
-        people = self.table.people(described) if getattr(described, "periods", ()) else None
+        people = self.table.people(described) if getattr(described, "several_rows", False) else None
         return Model(losses, self.policy, self.budget, analysis, people)
 
     def _check_request(self, request: Request) -> None:
