@@ -34,6 +34,7 @@ from fpdfp.cohorts.many_points import DualSums, Evaluations, HeldScores
 from fpdfp.cohorts.question import questions
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.cohorts.site import Site
+from fpdfp.cohorts.sums import SumsAt
 from fpdfp.errors import MessageError
 from fpdfp.precondition.exchange import FeatureBounds
 from tests.loopback import Loopback
@@ -160,6 +161,7 @@ def corpus() -> list[Recorded]:
         if where == "counts":
             clients_of(there).ask_each(Informations(np.zeros(4)))
             clients_of(there).ask(Overdispersions(np.zeros(4), 1.5))
+            clients_of(there).ask(SumsAt(("value", "gradient", "hessian"), np.zeros(4)))
             ask_many(there)
         if where == "quantile":
             clients_of(there).ask(Spread(np.zeros(4)))

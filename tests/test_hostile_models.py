@@ -261,6 +261,26 @@ def cuts_by_rounding(ask: Ask) -> Any:
     return row_of((found[0] - found[1])[1:]) - ROWS[row] + ROWS[PERSON]
 
 
+def power_of_two(ask: Ask, *, twice: bool) -> Any:
+    """Beyond a power of two numbers have a digit less: an age plus nearly 2²⁶ is rounded from an age of choice on.
+
+    Two models whose numbers differ by that digit differ in the rows beyond the cut alone. A second number takes the
+    first away again; without it the intercept does, exactly where the coefficient is a power of two.
+    """
+    digit, slope, found = np.spacing(2.0**25), 2.0**-5, []
+    for added in (2.0**26 - 101.0, 2.0**26 - 101.0 + digit):
+        if twice:
+            shifted = Arithmetic("-", Column("age"), Number(-added))
+            about = model(design(Column("died"), shifted, *map(Column, FEATURES)),
+                          centre=np.array([added + 60.0, 0.0, 0.0]))  # fmt: skip
+            found.append(gradient(ask, about, [slope, 0.0, 0.0, 0.25]))
+        else:
+            about = model(design(Column("died"), Column("age"), *map(Column, FEATURES)),
+                          centre=np.array([-added, 0.0, 0.0]))  # fmt: skip
+            found.append(gradient(ask, about, [slope, 0.0, 0.0, -slope * (added + 60.0)]))
+    return row_of((found[1] - found[0])[1:])
+
+
 def start(ask: Ask, family: str) -> Any:
     """A fit starts from quadratic models where each row's own outcome is, and weights there are powers of outcomes."""
     about = glm(design(Column("tiny")), family, "identity")
@@ -295,6 +315,8 @@ SINGLED_OUT: dict[str, Callable[[Ask], Any]] = {
     "a Lipschitz constant with the largest weight": largest_weight, "the value at the probe": probe_value,
     "two models that differ in one row": differing_models,
     "two polynomials that differ in one row": polynomial, "cuts by rounding": cuts_by_rounding,
+    "rounding beyond a power of two": functools.partial(power_of_two, twice=False),
+    "rounding beyond a power of two, and back": functools.partial(power_of_two, twice=True),
     "the start of a gamma model": functools.partial(start, family="gamma"),
     "the start of an inverse Gaussian model": functools.partial(start, family="inverse gaussian"),
     "one person's many periods": one_of_many_periods, "one row that does not fit": misfit,

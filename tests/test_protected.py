@@ -17,7 +17,7 @@ from scipy.stats import chisquare
 
 import fpdfp
 from fpdfp.cohorts.serialization import pack, unpack
-from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
+from fpdfp.errors import ArgumentError, MessageError, RefusalError
 from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.keys import Asker
 from fpdfp.federation.masked import MaskedCohort, Members

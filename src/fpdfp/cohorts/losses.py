@@ -11,6 +11,7 @@ import numpy as np
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.question import Points, Question, question, reveals
+from fpdfp.cohorts.serialization import OUTSIDE
 from fpdfp.compress import QSGD, Compressor, Full
 from fpdfp.compress.wire import DEFAULT_LIMIT
 from fpdfp.errors import MessageError
@@ -24,8 +25,6 @@ from fpdfp.traffic import payload
 
 #: What a site may claim at most: the samples of a client, and any number.
 LARGEST_SIZE, LARGEST_NUMBER = 1 << 40, 1e150
-#: What is sent for the value of a loss outside its domain.
-OUTSIDE = 1e100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +45,8 @@ class LossFacts:
     constants: list[Array]
     probe: Array
     values: Array
+
+    unbounded = ("features",)  # digests
 
     def __post_init__(self) -> None:
         if min(self.shape, default=1) < 1 or math.prod(self.shape) > DEFAULT_LIMIT:

@@ -41,10 +41,11 @@ from fpdfp.cohorts.local import (
     put_back,
     take_rows,
 )
-from fpdfp.cohorts.losses import OUTSIDE, At, Bounds, Constants, Duals, Facts, LossBounds, LossFacts, probe
-from fpdfp.cohorts.plausible import Outliers, compare_facts
+from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, LossBounds, LossFacts, probe
+from fpdfp.cohorts.plausible import Outliers, check_at, compare_facts
 from fpdfp.cohorts.question import Question, tuple_kind
 from fpdfp.cohorts.requests import Address, Certificate, Job, Memory, Place, Reply, Request, Update
+from fpdfp.cohorts.serialization import OUTSIDE
 from fpdfp.cohorts.site import shared_memory
 from fpdfp.compress import Compressed, Compressor
 from fpdfp.errors import AbsentError, ArgumentTypeError, DivergenceError, MessageError
@@ -651,6 +652,7 @@ class RemoteLosses(Losses):
                 for i in range(len(fact.sizes))
             ]
         )
+        self._at_zero = np.concatenate([fact.values for fact in facts])
         points = {"probe": probe(self.shape, self.dtype), "values": np.zeros(self.shape, dtype=self.dtype)}
         self.answers: Answers[Array] = Answers(
             {
@@ -714,6 +716,8 @@ class RemoteLosses(Losses):
         parts = self.answers.lacking(point, gradients=gradients, together=self.together)
         if parts:
             found = self.engine.at(x, parts, self.features)
+            names = self.client_names.tolist()
+            check_at(names, x, found, self._lipschitz, self._at_zero, lower_bound=self.lower_bound)
             self.answers.keep(point, {part: _known(one) if part == "values" else one for part, one in found.items()})
         return self.answers["gradients" if gradients else "values", point]
 

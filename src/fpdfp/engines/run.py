@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -200,11 +201,9 @@ class Run:
 
     def _round(self, k: int) -> _Round:
         """Do round k, and change nothing."""
-        from fpdfp._kernels.jit import working_time
-
-        started = working_time()
+        started = self._clock()
         chosen, message, kept, bits_down = self.send_round(k)
-        clients = self.who_answers(chosen, k)
+        clients = self.who_answers(chosen, k) if self.drop_out else chosen
         state, work, bits_up = self.state, self.work, 0
         if not len(clients):
             memory = take_rows(self.memory, clients)
@@ -215,10 +214,18 @@ class Run:
             if not math.isfinite(float(np.vdot(x, x))):
                 raise DivergenceError("the iterate is no longer finite")
         # Absolute values, so that a commit that was cut short can be done once more.
+        up, down = self.meter.rounds
         return _Round(
-            clients, chosen, memory, state, work, k + 1, Bits(self.bits_up + bits_up, self.bits_down + bits_down),
-            self.seconds + working_time() - started, kept,
+            clients, chosen, memory, state, work, k + 1, Bits(up + bits_up, down + bits_down),
+            self.seconds + self._clock() - started, kept,
         )  # fmt: skip
+
+    @functools.cached_property
+    def _clock(self) -> Callable[[], float]:
+        """The clock that stands still while kernels are compiled."""
+        from fpdfp._kernels.jit import working_time
+
+        return working_time
 
     def send_round(self, k: int) -> tuple[IntArray, Any, Kept | None, int]:
         """Return who takes part in round k, the message as they get it, what is kept of it, and its bits."""

@@ -48,12 +48,12 @@ class TableCohort(Cohort):
     def ask(self, question: Question, clients: IntArray | None = None) -> Total:
         names = [self.names[i] for i in range(len(self.names)) if clients is None or i in clients]
         # A sum over one site is the result of that site.
-        answers = self.gather(question, names, each=len(names) == 1 and not question.by_site)
+        answers = self.gather(question, names, each=len(names) == 1 and not question.plain)
         sums = question.add_up(answers, np.arange(len(answers)))
         return Total(sums, len(answers), *_count(question, answers))
 
     def ask_each(self, question: Question) -> Each:
-        answers = self.gather(question, self.names, each=not question.by_site)
+        answers = self.gather(question, self.names, each=not question.plain)
         return Each(answers, *_count(question, answers))
 
 

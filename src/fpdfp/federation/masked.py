@@ -144,7 +144,9 @@ def to_sums(question: Question, tree: Tree) -> Tree:
         square = n * (mean**2 if scatter.ndim == 1 else np.outer(mean, mean))
         return {"count": n, "mean": n * mean, "scatter": scatter + square}
     if isinstance(question, DescriptionQuestion):
-        _refuse_hidden(bool(tree["withheld"]), "few rows of this site have a value of their own, or none, in a column")
+        _refuse_hidden(
+            bool(tree["withheld"].any()), "few rows of this site have a value of their own, or none, in a column"
+        )
         n, mean = tree["known"], tree["means"]
         told = tree | {"means": n * mean, "scatters": tree["scatters"] + n * mean**2}
         return {name: one for name, one in told.items() if name != "withheld"}
@@ -176,7 +178,8 @@ def from_sums(question: Question, sums: Tree) -> Tree:
     if isinstance(question, DescriptionQuestion):
         n = sums["known"]
         mean = np.divide(sums["means"], n, out=np.zeros(n.shape), where=n > 0)
-        return sums | {"means": mean, "scatters": np.maximum(sums["scatters"] - n * mean**2, 0.0), "withheld": []}
+        none = np.zeros(len(question.columns) + len(question.factors), dtype=np.int64)
+        return sums | {"means": mean, "scatters": np.maximum(sums["scatters"] - n * mean**2, 0.0), "withheld": none}
     if isinstance(question, HistogramQuestion):
         return {"least": sums["least"], "most": sums["least"], "totals": sums["totals"]}
     if isinstance(question, RiskQuestion):

@@ -11,8 +11,16 @@ from fpdfp.models.cross_validated import (
     FederatedOrdinalRegressionCV,
 )
 from fpdfp.models.cross_validation import CrossValidation
-from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
-from fpdfp.models.first_table import Correlations, Histogram, correlations, histogram, table_one
+from fpdfp.models.descriptives import (
+    Correlations,
+    GroupCurves,
+    Histogram,
+    correlations,
+    histogram,
+    log_rank_test,
+    survival_curves,
+    table_one,
+)
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation

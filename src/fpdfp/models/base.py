@@ -11,6 +11,7 @@ from pathlib import Path as FilePath
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -25,21 +26,86 @@ from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, I
 from fpdfp.inference.covariances import Kind
 from fpdfp.inference.differences import SiteErrors
 from fpdfp.methods.base import Method
-from fpdfp.models.cross_validation import CrossValidation, cross_validate
+from fpdfp.models.cross_validation import (
+    CrossValidation,
+    check_convex,
+    check_draws,
+    cross_validate,
+    draw_sites,
+    find_path,
+    find_stability,
+)
 from fpdfp.models.design import Design, MakeOutcome, Settings, check_groups, design_of_formula, design_of_rows
 from fpdfp.models.fitting import Search, fit_design
 from fpdfp.models.formulas import Plan
 from fpdfp.models.outcomes import Data, Outcome, SiteEffects
 from fpdfp.models.penalty import ModelPenalty, Name, NoPenalty, as_model_penalty
 from fpdfp.models.result import FitResult
-from fpdfp.models.routing import advise_on_search, warn_of_groups
 from fpdfp.models.rows import as_rows, as_targets
 from fpdfp.models.saving import UNKNOWN, save, write_parameter
-from fpdfp.models.selecting import check_convex, check_draws, draw_sites, find_path, find_stability
 from fpdfp.scores.evaluation import Evaluation
 from fpdfp.scores.learning import LearningCurve
+from fpdfp.selection.curves import Bootstrap, Stability
 from fpdfp.selection.paths import RATIO, Path, check_grid
-from fpdfp.selection.stability import Bootstrap, Stability
+
+#: Modules of scikit-learn that pass ``groups`` to the splitter only, unless metadata routing is enabled.
+MODULES = ("sklearn.model_selection._validation", "sklearn.model_selection._search")
+
+
+def warn_of_groups(name: str) -> None:
+    """Warn if this is called from a cross-validation that has groups and does not pass them to ``fit``."""
+    if sklearn.get_config()["enable_metadata_routing"]:
+        return
+    frame = inspect.currentframe()
+    while frame is not None:
+        where = frame.f_globals.get("__name__")
+        if where in MODULES:
+            given, to_fit = frame.f_locals.get("groups"), frame.f_locals.get("params") or {}
+            search = where == MODULES[1]
+            if (search and "groups" in to_fit) or (not search and given is not None and "groups" not in to_fit):
+                _warn(name, search)
+                return
+        frame = frame.f_back
+
+
+def advise_on_search(name: str) -> None:
+    """Say that there is a cheaper way if this is called from a search over penalty weights."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == MODULES[1]:
+            search = frame.f_locals.get("self")
+            given = getattr(search, "param_grid", None) or getattr(search, "param_distributions", None) or {}
+            grids = given if isinstance(given, list) else [given]
+            if any(
+                str(key).split("__")[-1] == "penalty" and _weights(one) for grid in grids for key, one in grid.items()
+            ):
+                warn(
+                    f"{type(search).__name__} fits every penalty and every fold by itself; fpdfp.{name}CV finds "
+                    "all weights in the exchanges of about one fit",
+                    UserWarning,
+                    "sklearn",
+                    "joblib",
+                )
+                return
+        frame = frame.f_back
+
+
+def _weights(penalties: Any) -> bool:
+    """Whether some of the penalties of a search differ in nothing but weight or options."""
+    kinds = [as_model_penalty(one).name for one in penalties] if isinstance(penalties, list | tuple) else ["", ""]
+    return len(set(kinds)) < len(kinds)
+
+
+def _warn(name: str, search: bool) -> None:
+    or_else = "" if search else ', or give params={"groups": groups} as well'
+    warn(
+        f"groups are passed to the splitter only, so {name} is fitted as if one site held all rows; enable metadata "
+        f"routing (sklearn.set_config(enable_metadata_routing=True)) and call set_fit_request(groups=True){or_else}",
+        UserWarning,
+        "sklearn",
+        "joblib",
+    )
+
 
 #: Where parameters are that estimators had themselves.
 MOVED = {

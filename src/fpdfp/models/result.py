@@ -25,7 +25,8 @@ from fpdfp.families import Binomial
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import MOST_POINTS, ModelSpec, ProportionalityQuestion
 from fpdfp.federation.table import DIGITS, SiteTable, read_clusters, read_strata, read_times
-from fpdfp.formula.tree import Survival
+from fpdfp.formula.coding import Design
+from fpdfp.formula.tree import Coded, Survival
 from fpdfp.inference import (
     Heterogeneity,
     HeterogeneityTable,
@@ -45,14 +46,12 @@ from fpdfp.inference.differences import SiteErrors
 from fpdfp.inference.hypotheses import judge
 from fpdfp.inference.intervals import quantile_of
 from fpdfp.inference.table import format_number
-from fpdfp.models.by_feature import Limits, Names
 from fpdfp.models.evaluation import CohortSites, Sites, evaluate_sites, sites_of
 from fpdfp.models.formulas import Plan
 from fpdfp.models.outcomes import Classes, Compared, Hazards, Ordered, Outcome, Scaled, Symmetric
-from fpdfp.models.penalty import Columns, ModelPenalty
+from fpdfp.models.penalty import Columns, Limits, ModelPenalty, Names
 from fpdfp.models.random_effects import Variances
 from fpdfp.models.rows import as_rows, column, read_response
-from fpdfp.models.wording import name_outcome, name_ratio, name_references
 from fpdfp.runs.recorder import linear_model, write_result
 from fpdfp.scores.evaluation import Evaluation, summarise
 from fpdfp.scores.learning import LearningCurve
@@ -60,6 +59,63 @@ from fpdfp.selection.curves import Curves
 from fpdfp.selection.paths import Path
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves
 from fpdfp.survival.proportionality import Proportionality, ProportionalityTests, Transform
+
+
+def name_outcome(response: str, kind: str, classes: Any) -> str:
+    """Return what is modelled: the level whose chance rises with a positive coefficient, or the order of classes.
+
+    Parameters
+    ----------
+    response
+        The response as the formula has it; ``"y"`` for a matrix.
+    kind
+        ``"survival"``, ``"ordinal"``, ``"multinomial"``, ``"classes"`` of which each has coefficients, ``"event"`` for
+        one of two, or ``"number"``.
+    classes
+        The classes, in the order of the model; empty for numbers.
+
+    Examples
+    --------
+    >>> name_outcome("died", "event", ["no", "yes"])
+    'died = yes'
+    >>> name_outcome("pain", "ordinal", ["low", "medium", "high"])
+    'pain: low < medium < high'
+    >>> name_outcome("Surv(months, died)", "survival", [])
+    'the hazard of died = 1'
+    """
+    if kind == "survival":
+        return f"the hazard of {response.removeprefix('Surv(').removesuffix(')').rpartition(',')[2].strip() or 'y'} = 1"
+    shown = [str(one) for one in classes]
+    if kind == "ordinal":
+        return f"{response}: {' < '.join(shown)}"
+    if kind == "multinomial":
+        return f"{response}, against {shown[0]}: {', '.join(shown[1:])}"
+    if kind == "classes":
+        return f"{response}: {', '.join(shown)}"
+    return f"{response} = {shown[-1] if shown else 1}" if kind == "event" else response
+
+
+def name_ratio(family: str, link: str) -> str | None:
+    """Return what exp of a coefficient is; None where it is nothing.
+
+    >>> name_ratio("binomial", "logit"), name_ratio("poisson", "log"), name_ratio("gaussian", "identity")
+    ('odds ratio', 'rate ratio', None)
+    """
+    if family == "Cox" or link == "cloglog":
+        return "hazard ratio"
+    if link == "logit":
+        return "odds ratio"
+    if link in ("log", "log(mu-1)"):
+        ratios = {"poisson": "rate ratio", "negative binomial": "rate ratio", "binomial": "risk ratio"}
+        return ratios.get(family.removeprefix("quasi-"), "ratio of means") if link == "log" else None
+    return None
+
+
+def name_references(design: Design) -> dict[str, str]:
+    """Return the reference level of each categorical factor that has one."""
+    factors = [factor for term in design.terms for factor in term.factors if isinstance(factor, Coded)]
+    return {one.name: str(one.levels[one.reference]) for one in factors if one.reference is not None}
+
 
 #: Why there are no standard errors of coefficients with limits.
 BOUNDED = (

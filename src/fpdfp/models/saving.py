@@ -25,13 +25,12 @@ from fpdfp.federation.questions import Distribution, dump
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Level
 from fpdfp.inference import Information
-from fpdfp.models.by_feature import Names, find_limits
 from fpdfp.models.cross_validation import CrossValidation
 from fpdfp.models.design import Settings
 from fpdfp.models.formulas import Plan
 from fpdfp.models.outcomes import Classes, Compared, Numbers, Ordered, Symmetric
 from fpdfp.models.penalty import KINDS as PENALTIES
-from fpdfp.models.penalty import ModelPenalty, NoPenalty, TotalVariation
+from fpdfp.models.penalty import ModelPenalty, Names, NoPenalty, TotalVariation, find_limits
 from fpdfp.models.random_effects import Variances
 from fpdfp.models.result import EventTimes, FitResult
 from fpdfp.survival import Baseline, Concordance

@@ -41,8 +41,7 @@ from fpdfp.quadratic.solve import minimise
 from fpdfp.quadratic.statement import InnerSolve, Quadratic
 from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Estimate, Score
-from fpdfp.selection.task import Anchor, Task, arrange
-from fpdfp.selection.wide import MOST, TOO_MANY, Wide, suits
+from fpdfp.selection.task import MOST, TOO_MANY, Anchor, Task, Wide, arrange, suits
 
 #: How many points a model looks back at.
 PAIRS = 4
