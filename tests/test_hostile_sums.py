@@ -1,7 +1,7 @@
 """A hostile hub, a hostile analyst and colluding sites at the level ``sums``, who know the code.
 
-Each try would give numbers of one site, or of one row; next to it stands a control that shows the number where a rule or
-a mask is missing.
+Each try would give numbers of one site, or of one row; next to some stands a control that shows what a rule or a mask
+keeps back.
 """
 
 from __future__ import annotations

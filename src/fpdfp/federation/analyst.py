@@ -27,6 +27,7 @@ from fpdfp.runs.recorder import Recorder, linear_model
 
 if TYPE_CHECKING:
     from fpdfp.federation.columns import Schemas
+    from fpdfp.federation.private import Privacy
 
 
 class SiteStatus(NamedTuple):
@@ -88,6 +89,8 @@ class Federation(TableCohort):
     run
         The name of the folder of the next run, under ``runs``; by default the time. Where a run of this name was
         interrupted, the same fit continues with it, to the same bits.
+    privacy
+        For sites of the level ``private``: what each fit may cost, and what is public (:class:`fpdfp.Privacy`).
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Federation(TableCohort):
         patience: float = 3600.0,
         norm_bound: float | Literal["auto"] | None = "auto",
         run: str | None = None,
+        privacy: Privacy | None = None,
     ) -> None:
         inner = Path(study) / "analyst"
         self.identity = Identity(inner if (inner / "identity.toml").is_file() else Path(study))
@@ -107,6 +111,7 @@ class Federation(TableCohort):
             raise ArgumentError("study", f"must be the folder of a study or an analyst, but {study} belongs to a site")
         self._settle(Connection(self.identity), Path(study), deadline, min_sites, patience, norm_bound, run)
         self._chosen = None if sites is None else list(sites)
+        self.privacy = privacy
 
     def _settle(
         self, link: Link, folder: Path, deadline: float, min_sites: int | None, patience: float,
@@ -122,6 +127,7 @@ class Federation(TableCohort):
         self._link, self._asking = link, Asking(link)
         self._names: list[str] | None = None
         self._level: str | None = None
+        self.privacy: Privacy | None = None
         self._engine: FederationEngine | None = None
 
     def __repr__(self) -> str:
@@ -264,6 +270,10 @@ class Federation(TableCohort):
             self._level = next(iter(levels.values()))
         if self._level == "filter":
             return self
+        if self._level == "private":
+            from fpdfp.federation.private import PrivateCohort
+
+            return PrivateCohort(self, self.privacy)
         from fpdfp.federation.masked import MaskedCohort
 
         return MaskedCohort(self)
