@@ -609,7 +609,7 @@ def test_curves_by_group_are_not_of_all_rows_but_one(desks: Any, tmp_path: Path)
         np.array([50.0, 100.0, 500.0]),
         Coded("g", "g", ("x", "y")),
     )
-    table = FRAME.assign(g=np.where(FRAME.index == PERSON, None, np.where(FRAME.index % 2, "x", "y")))
+    table = FRAME.assign(g=[None if i == PERSON else "xy"[i % 2 == 0] for i in FRAME.index])
     for policy, told in ((Policy(off=frozenset({"cells"})), True), (Policy(), False)):
         with Desk("north", SiteTable.read(table), policy, tmp_path / f"{told}") as desk:
             whole = ask(desk, RiskQuestion(response, None, times))["left"]

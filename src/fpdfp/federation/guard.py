@@ -64,8 +64,8 @@ EFFECTIVE, IN_A_GROUP = 30.0, 15.0
 TOO_FEW = sentences()["point"][1]
 #: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
 SMOOTH = ("brier", "deviance")
-#: To so many digits an area under a ROC curve is sent, and to so many of its own a mean absolute error; in so many cells
-#: rows are counted at further points.
+#: To this many digits an area under a ROC curve is sent, and to this many of its own a mean absolute error; rows are
+#: counted at further points in this many cells.
 DIGITS, ERROR_DIGITS, CELLS, LEAST_CELLS = 4, 3, 24, 4
 
 
