@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
-    from fpdfp.federation import Federation
+    from fpdfp.federation import Federation, Privacy
     from fpdfp.folds import Folds
     from fpdfp.methods import (
         FPDFP,
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         FederatedMultinomialRegressionCV,
         FederatedOrdinalRegression,
         FederatedOrdinalRegressionCV,
+        Firth,
         Fused,
         Graph,
         Group,
@@ -91,7 +92,6 @@ if TYPE_CHECKING:
         histogram,
         load_model,
         log_rank_test,
-        private_model,
         survival_curves,
         table_one,
     )
@@ -141,6 +141,7 @@ __all__ = [
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
     "Federation",
+    "Firth",
     "Folds",
     "Fused",
     "Graph",
@@ -152,6 +153,7 @@ __all__ = [
     "Network",
     "NewtonPDFP",
     "Path",
+    "Privacy",
     "Problem",
     "ProximalNewton",
     "RandProx",
@@ -188,7 +190,6 @@ __all__ = [
     "path",
     "penalties",
     "precondition",
-    "private_model",
     "report",
     "rng",
     "runs",
@@ -210,15 +211,15 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
+        "models": "CrossValidation ElasticNet Firth Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
         "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "correlations fit_sites histogram load_model log_rank_test private_model "
+        "correlations fit_sites histogram load_model log_rank_test "
         "survival_curves table_one",
-        "federation": "Federation",
+        "federation": "Federation Privacy",
         "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

@@ -369,6 +369,52 @@ class Overdispersions(Question):
         return OverdispersionSums(found)
 
 
+class JeffreysSums(NamedTuple):
+    """Each client's part of the gradient of ½ log det I."""
+
+    gradient: Array
+
+
+@question("jeffreys")
+@dataclasses.dataclass(frozen=True)
+class Jeffreys(Question):
+    """Each client sends its part of the gradient of ½ log det I, of which Firth's penalised score is made.
+
+    Attributes
+    ----------
+    x
+        The point.
+    inverse
+        The inverse of the information of all clients at the point.
+    """
+
+    x: Array
+    inverse: Array
+
+    reveals = reveals(points="x", settings="inverse", uses="jeffreys_at")
+
+    def __post_init__(self) -> None:
+        if self.x.dtype != np.float64 or self.inverse.dtype != np.float64:
+            raise ValueError("x and inverse must be in float64")
+        if not (np.isfinite(self.x).all() and np.isfinite(self.inverse).all()):
+            raise ValueError("x and inverse must be finite numbers")
+
+    @property
+    def tells_pairs(self) -> bool:
+        """Third moments go along with an expected information, and are refused where that is."""
+        return True
+
+    def answer(self, local: LocalLosses) -> JeffreysSums:
+        """Return what clients send."""
+        count = self.x.size
+        if self.x.shape != local.losses.shape or self.inverse.shape != (count, count):
+            raise MessageError(f"x must be a point of shape {local.losses.shape}, and inverse a matrix for it")
+        found = local.losses.jeffreys_at(self.x, local.clients, self.inverse)
+        if found is None:
+            raise MessageError(f"{local.losses.family} has no penalty of Firth")
+        return JeffreysSums(found)
+
+
 class SpreadSums(NamedTuple):
     """The weight of the rows of each client, and Σ w K(r/h) with the residuals r, the kernel K and the width h."""
 

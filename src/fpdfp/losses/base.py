@@ -235,6 +235,14 @@ class Losses(abc.ABC):
         """Return each client's sums from which θ of negative binomial counts is estimated; None for other losses."""
         return None
 
+    def jeffreys_at(self, x: Array, clients: IntArray, inverse: Array) -> Array | None:
+        """Return each client's part of the gradient of ½ log det I at x: the Jeffreys penalty of Firth.
+
+        It is ½ tr(V ∂I_i/∂x_j) for each coefficient j, with I_i the information of client i and V = I⁻¹ that of all
+        clients, which ``inverse`` is. None for losses without it.
+        """
+        return None
+
     def spread_at(self, x: Array, clients: IntArray) -> Array | None:
         """Return the weight of each client's rows and their kernel weight; None for losses other than quantiles."""
         return None

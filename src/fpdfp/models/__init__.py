@@ -23,8 +23,19 @@ from fpdfp.models.descriptives import (
 )
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
-from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
-from fpdfp.models.protected import PrivateModel, private_model
+from fpdfp.models.penalty import (
+    L1,
+    MCP,
+    SCAD,
+    ElasticNet,
+    Firth,
+    Fused,
+    Graph,
+    Group,
+    Ridge,
+    SparseGroup,
+    TotalVariation,
+)
 from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model, read_parameter
 from fpdfp.models.site_fits import SiteFits, fit_sites
@@ -48,13 +59,13 @@ __all__ = [
     "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
+    "Firth",
     "FitResult",
     "Fused",
     "Graph",
     "Group",
     "GroupCurves",
     "Histogram",
-    "PrivateModel",
     "Ridge",
     "SiteFits",
     "SparseGroup",
@@ -64,7 +75,6 @@ __all__ = [
     "histogram",
     "load_model",
     "log_rank_test",
-    "private_model",
     "read_parameter",
     "survival_curves",
     "table_one",

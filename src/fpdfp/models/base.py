@@ -25,6 +25,7 @@ from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, Information, Summary, Table
 from fpdfp.inference.covariances import Kind
 from fpdfp.inference.differences import SiteErrors
+from fpdfp.inference.intervals import quantile_of
 from fpdfp.methods.base import Method
 from fpdfp.models.cross_validation import (
     CrossValidation,
@@ -38,8 +39,10 @@ from fpdfp.models.cross_validation import (
 from fpdfp.models.design import Design, MakeOutcome, Settings, check_groups, design_of_formula, design_of_rows
 from fpdfp.models.fitting import Search, fit_design
 from fpdfp.models.formulas import Plan
+from fpdfp.models.likelihood import ProfileIntervals, profile_intervals
 from fpdfp.models.outcomes import Data, Outcome, SiteEffects
 from fpdfp.models.penalty import ModelPenalty, Name, NoPenalty, as_model_penalty
+from fpdfp.models.private import fit_private, in_ranges
 from fpdfp.models.result import FitResult
 from fpdfp.models.rows import as_rows, as_targets
 from fpdfp.models.saving import UNKNOWN, save, write_parameter
@@ -347,9 +350,11 @@ class FederatedModel(BaseEstimator):
     def _fit_data(self, X: Any, y: Any, groups: Any, *, on_refusal: str = "stop", **options: Any) -> Self:
         """Fit rows and outcomes, or a formula y to a table or to a federation."""
         settings = self._settings_of(y)
-        make = self._design(X, y, groups, settings, **options)
         with counting_exchanges() as exchanges:
             cohort: Any = self._cohort(X, y, groups, on_refusal)
+            if cohort is not None and cohort.level == "private":
+                settings = in_ranges(settings)
+            make = self._design(X, y, groups, settings, **options)
             fit = self._fit_willing(make, cohort, settings, on_refusal)
             self.fitted_ = fit = dataclasses.replace(fit, exchanges=exchanges)
             if fit.run_folder is not None:
@@ -395,6 +400,13 @@ class FederatedModel(BaseEstimator):
             engine.note_fit(type(self).__name__, plain, objects, tuple(design.arguments))
 
         validation = self._validation
+        if design.cohort is not None and design.cohort.level == "private":
+            if validation is not None or search is not None:
+                raise ArgumentError(
+                    "cv", "must be None at the level 'private', where each fit has a price: with "
+                    "Privacy(mechanism='statistics') the same release serves any penalty, and costs nothing again",
+                )  # fmt: skip
+            return fit_private(design, settings)
         if validation is not None:
             return cross_validate(design, settings, validation, search=search, note=note)
         return fit_design(design, settings, search=search, note=note)
@@ -478,6 +490,43 @@ class FederatedModel(BaseEstimator):
         """Return how good the fit was after its rounds: :meth:`fpdfp.models.result.FitResult.learning_curve`."""
         options = {"sample_weight": sample_weight, "offset": offset, "strata": strata, "level": level}
         return self._fitted().learning_curve(self._new_rows(X, y), y, groups, points=points, **options)
+
+    def profile_intervals(
+        self, X: Any, y: Any = None, groups: Any = None, *, names: Sequence[str] | None = None, level: float = 0.95,
+        **options: Any,
+    ) -> ProfileIntervals:  # fmt: skip
+        """Return intervals and tests of coefficients by the profile likelihood, as ``confint`` of R's MASS.
+
+        They hold better than those of :meth:`table` where rows are few or effects large, and with ``penalty="firth"``
+        also where outcomes are separated: then they are those of the penalised likelihood, as of R's ``logistf``. With
+        a dispersion, limits are by the F distribution. Each limit takes some six exchanges with all sites (twice as
+        many with Firth's penalty), and each test some four.
+
+        Parameters
+        ----------
+        X, y, groups, options
+            The data of the fit, as in ``fit``; for a formula y may be missing.
+        names
+            Of coefficients; by default all.
+        level
+            Of the intervals.
+
+        Examples
+        --------
+        >>> import fpdfp
+        >>> dose, cured = [[0.0], [0.0], [0.0], [1.0], [1.0], [1.0]], [0, 0, 0, 1, 1, 1]
+        >>> model = fpdfp.FederatedLogisticRegression("firth").fit(dose, cured)
+        >>> print(model.profile_intervals(dose, cured, names=["x0"]))
+            coefficient   2.5 %  97.5 %      p
+        x0        3.892  0.4389   9.748  0.024
+        profile likelihood, 21 exchanges
+        """
+        fit = self._fitted()
+        quantile_of(level)
+        y = fit.formula if y is None else y
+        settings = self._settings_of(y)
+        make = self._design(X, y, groups, settings, **options)
+        return profile_intervals(fit, make(self._cohort(X, y, groups, "stop")), names, level)
 
     def write_run(
         self, folder: str | os.PathLike[str] | None = None, *, name: str | None = None, errors: Kind = "model",

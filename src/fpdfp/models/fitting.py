@@ -35,8 +35,9 @@ from fpdfp.methods import ProximalNewton
 from fpdfp.methods.base import Method
 from fpdfp.models import random_effects
 from fpdfp.models.design import Design, Settings
+from fpdfp.models.likelihood import FirthSearch, check_firth
 from fpdfp.models.outcomes import Hazards
-from fpdfp.models.penalty import SETTLED, STEPS, Concave, Details, Structure, find_limits
+from fpdfp.models.penalty import SETTLED, STEPS, Concave, Details, Firth, Structure, find_limits
 from fpdfp.models.result import BOUNDED, FitResult
 from fpdfp.penalties import L1
 from fpdfp.penalties.base import Zero
@@ -122,6 +123,11 @@ class Fitting:
         self.design, self.settings, self.outcome = design, settings, design.outcome
         self.iterates = Iterates()
         self.steps = self.rounds = self.up = self.down = 0
+        if isinstance(settings.penalty, Firth):
+            check_firth(
+                self.outcome, random=design.columns.random, method=settings.method, bounds=settings.bounds
+            )  # fmt: skip
+            search = FirthSearch()
         self._search = search
         self._variances: random_effects.Variances | None = None
 
@@ -308,7 +314,8 @@ class Fitting:
         likelihood, columns, settings = self.outcome.likelihood, self.design.columns, self.settings
         refusal = why_not(settings)
         wanted = settings.inference is True or (settings.inference == "auto" and refusal is None)
-        may_separate = refusal is None and not columns.random and likelihood.name in GROWING
+        firth = isinstance(settings.penalty, Firth)
+        may_separate = refusal is None and not columns.random and not firth and likelihood.name in GROWING
         if not (wanted or may_separate):
             return fit
         purpose = "information" if wanted else "separation"
@@ -333,10 +340,12 @@ class Fitting:
         if columns.random:
             assert self._variances is not None
             sites = random_effects.integrate(sites, columns.effects, self._variances)
+        if isinstance(likelihood, Quantile):
+            fit = dataclasses.replace(fit, effective_rows=self._count_effective(problem, x))
         places = self.outcome.null_places(columns)
-        if self.design.plan is not None and refusal is None and self.outcome.aliases and not columns.random:
+        if self.design.plan is not None and refusal is None and not columns.random:
             names = self._names_of_x()
-            alias = find_alias(sum(sites[1:], sites[0]).hessian, self.outcome.order(names))
+            alias = find_alias(sum(sites[1:], sites[0]).hessian, self.outcome.alias_order(names))
             if alias is not None:
                 fit = _leave_out(fit, alias, names)
                 sites = [site.take(alias.kept.tolist()) for site in sites]
@@ -344,7 +353,7 @@ class Fitting:
             fit, information=sites, saturated=float(sums.numbers[2]), deviance=sum(site.deviance for site in sites),
             null_parameters=len(places),
         )  # fmt: skip
-        if refusal is not None or columns.random:
+        if refusal is not None or columns.random or firth:
             return fit
         return self._ask_null(problem, fit) if len(places) else self._ask_zero(problem, fit)
 
@@ -358,6 +367,17 @@ class Fitting:
                 raise
             told = clients.ask(question)
             return Each([told.sums], told.up, told.down)
+
+    def _count_effective(self, problem: Problem, x: Array) -> float:
+        """Return how many rows near a quantile decide the density of residuals.
+
+        (Σ K)²/Σ K² is 6 Σ K(r/h) where the density is flat, with the logistic kernel K.
+        """
+        with for_purpose("spread"):
+            told = clients_of(problem).ask(Spread(x))
+        self.up, self.down = self.up + told.up, self.down + told.down
+        weight, inside = map(float, told.sums.numbers)
+        return 6.0 * inside * float(problem.losses.sizes.sum()) / weight
 
     def ask_sums(self, problem: Problem, x: Array, purpose: str) -> InformationSums:
         """Return the sums over all sites at a point, for a purpose."""
@@ -475,16 +495,8 @@ def _refuse(names: list[str], columns: list[int]) -> None:
 
 def _leave_out(fit: FitResult, alias: Alias, names: list[str]) -> FitResult:
     """Return the fit with the same predictions and zeros for coefficients that are not estimated."""
-    coef, constant = np.ravel(fit.coef), np.ravel(fit.intercept)[: int(fit.has_intercept)]
-    moved = alias.move(np.concatenate([coef, constant, fit.effects]))
-    coef, constant, effects = np.split(moved, [len(coef), len(coef) + len(constant)])
-    intercept: Any = fit.intercept
-    if fit.has_intercept:
-        intercept = constant.reshape(np.shape(fit.intercept)) if np.ndim(fit.intercept) else float(constant[0])
-    return dataclasses.replace(
-        fit, coef=coef.reshape(fit.coef.shape), intercept=intercept, effects=effects,
-        aliased=tuple(names[j] for j in alias.left),
-    )  # fmt: skip
+    moved = fit.outcome.place(alias.move(fit.outcome.values(fit)), fit)
+    return dataclasses.replace(fit, **moved, aliased=tuple(names[j] for j in alias.left))
 
 
 #: A θ that changes by less, relatively, is found; a Newton step that is shorter leaves about its square.
