@@ -39,6 +39,8 @@ class Spent:
         What each run was begun with: the fingerprint of the site's data.
     times
         A digest of the times at which each column of times was sent.
+    conditions
+        Those of rows that were answered about.
     """
 
     analyses: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -48,6 +50,7 @@ class Spent:
     divisions: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     data: dict[str, str] = dataclasses.field(default_factory=dict)
     times: dict[str, str] = dataclasses.field(default_factory=dict)
+    conditions: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -156,6 +159,12 @@ class Budget:
                 "this site tells of a column only at the times, or edges, that were asked for first; use the same",
             )
         self.write()
+
+    def note_condition(self, condition: str) -> None:
+        """Note the condition of rows that are answered about."""
+        if condition not in self.spent.conditions:
+            self.spent.conditions.append(condition)
+            self.write()
 
     def compare_data(self, run: str, data: str) -> None:
         """Refuse to continue a run that was begun with other data; write down first what could not be before."""

@@ -101,6 +101,30 @@ def _check_plain(what: str, node: Any, policy: Policy) -> None:
         )
 
 
+def check_condition(node: Any, policy: Policy) -> None:
+    """Refuse rows of a condition that is neither a column nor approved."""
+    for name in columns_of(node) if node not in policy.approved else ():
+        check_column(name, policy)
+    if policy.goes_by("places"):
+        _check_plain("the condition of rows", node, policy)
+
+
+def check_parts(conditions: Sequence[Array], policy: Policy) -> None:
+    """Refuse rows by conditions that together tell few rows.
+
+    Sums over rows that meet conditions, added and subtracted in any way, weigh all rows alike that meet the same ones.
+    So no part of the rows may be smaller than a site.
+    """
+    if not policy.goes_by("rows"):
+        return
+    sizes = np.unique(np.stack(conditions), axis=1, return_counts=True)[1]
+    if sizes.min(initial=policy.rows) < policy.rows:
+        raise refuse(
+            "rows", f"the condition of rows, with those before it, tells fewer than {policy.rows} rows of this site; "
+            "use one that was used before", f"parts of {sorted(sizes.tolist())} rows",
+        )  # fmt: skip
+
+
 def _check_factor(factor: Numeric | Spline | Coded, policy: Policy) -> None:
     if isinstance(factor, Spline) and dataclasses.replace(factor, name="") not in policy.approved:
         raise refuse(

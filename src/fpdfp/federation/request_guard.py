@@ -6,12 +6,13 @@ It knows nothing of how requests arrive. It holds the site's data, and the last 
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import datetime
 import hashlib
 import importlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -22,7 +23,7 @@ from fpdfp.cohorts import spec
 from fpdfp.cohorts.requests import Request
 from fpdfp.cohorts.serialization import pack
 from fpdfp.cohorts.site import Site
-from fpdfp.errors import MessageError, Refusal
+from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.federation import guard, outbox
 from fpdfp.federation.approvals import Approvals
 from fpdfp.federation.asked import describe, write_design
@@ -35,6 +36,7 @@ from fpdfp.federation.questions import LogRankQuestion
 from fpdfp.federation.rollback import say_full
 from fpdfp.federation.text import log
 from fpdfp.formula.coding import Design
+from fpdfp.formula.parsing import parse_condition
 from fpdfp.formula.tree import columns_of
 from fpdfp.losses.base import Losses
 
@@ -128,6 +130,8 @@ class RequestGuard:
         #: A key that distinguishes the data from others, for runs that continue after a restart of the site.
         self._data = str(getattr(table, "fingerprint", ""))
         self._rows = int(getattr(table, "rows", 0))
+        #: The condition of the rows that are asked about.
+        self._condition = ""
         self.audit = Audit(self.folder)
         try:
             self.budget = Budget(self.folder, policy, None if self.audit.last is None else self.audit.last.spent)
@@ -218,7 +222,8 @@ class RequestGuard:
         given = asked.get("spec", asked.get("question"))
         if not isinstance(given, dict) or not ({"design", "spec", "response"} & set(given)):
             return ""
-        return f": {write_design(given)} [{digest_of(given)[:16]}]"
+        rows = f", rows with {asked['rows']}"[:500] if asked.get("rows") else ""
+        return f": {write_design(given)}{rows} [{digest_of(given)[:16]}]"
 
     def _admit(self, asked: dict[str, Any], kind: str, run: str) -> None:
         """Refuse what the policy does not allow before anything is computed."""
@@ -259,7 +264,40 @@ class RequestGuard:
         return {"reply": dict.fromkeys(self._policy.variables, "yes") | known}
 
     def _compute(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
-        """Return the reply."""
+        """Return the reply, about the rows that meet a condition where there is one."""
+        if not asked.get("rows"):
+            return self._compute_whole(asked, kind)
+        table, rows = self.table, self._rows
+        try:
+            self.table, self._condition = self._filter(asked["rows"]), asked["rows"]
+            self._rows = len(self.table)
+            return self._compute_whole(asked, kind)
+        finally:
+            self.table, self._rows, self._condition = table, rows, ""
+
+    def _filter(self, condition: Any) -> Any:
+        """Return the rows that meet a condition; refuse one that tells few rows, with those before it or alone."""
+        if not isinstance(condition, str):
+            raise MessageError("a condition must be a text")
+        try:
+            node, found = parse_condition(condition), self.table.where(condition)
+        except ArgumentError as error:
+            raise MessageError(f"the condition {condition[:100]!a} cannot be used: {error}") from None
+        guard.check_condition(node, self.policy)
+        # By its definition: what a variable's name means may change.
+        text = self.policy.variables.get(condition.strip(), condition)
+        known = self._rows_of([one for one in self.budget.spent.conditions if one != text])
+        guard.check_parts([*known, found], self.policy)
+        self.budget.note_condition(text)
+        return self.table.take(found)
+
+    def _rows_of(self, conditions: list[str]) -> Iterator[Array]:
+        """Yield the rows of conditions of before, but for those of columns that the table has no more."""
+        for one in conditions:
+            with contextlib.suppress(ArgumentError):
+                yield self.table.where(one)
+
+    def _compute_whole(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
         if kind == "request":
             return self._answer_request(asked)
         if kind == "budget":
@@ -278,7 +316,7 @@ class RequestGuard:
 
     def _begin(self, analysis: Any, model: Any = "") -> str:
         """Pay for an analysis, and return its digest."""
-        digest = digest_of(analysis)
+        digest = digest_of([analysis, self._condition] if self._condition else analysis)
         self._new = self.budget.begin(digest, digest_of(model) if model else "")
         return digest
 
@@ -389,6 +427,7 @@ class RequestGuard:
         name = asked.get("model")
         if not isinstance(name, str) or not 0 < len(name) <= 64:
             raise MessageError("a request must name its model")
+        name += self._condition
         if name not in self._models:
             if "spec" not in asked:
                 return {"needs_model": True}

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.questions import ColumnSchema, Schema
-from fpdfp.formula.parsing import nearest
+from fpdfp.formula.parsing import is_definition, nearest
 from fpdfp.formula.tree import Categorical, Column, Formula, Level, Numeric
 
 #: Which levels are accepted: those that more than one site has, any, or lists by column.
@@ -158,8 +158,14 @@ class Schemas:
     def _kind(self, name: str) -> str:
         """Return the type of a column, if all sites have it and of one type."""
         found = self.of(name)
-        if not found:
+        if not found and not is_definition(name):
             raise ArgumentError("formula:", f"no site has the column {name!r}{nearest(name, self.names)}")
+        without = [site for site in self.sites if site not in found]
+        if without and is_definition(name):
+            raise ArgumentError(
+                "formula:",
+                f"{', '.join(without)} has not approved {name}: federation.propose('a_name', {name!r}) proposes it",
+            )
         for site, columns in zip(self.sites, self.by_site, strict=True):
             if site not in found:
                 raise ArgumentError(
@@ -173,6 +179,12 @@ class Schemas:
                 "formula:",
                 f"the policy of {', '.join(hidden)} does not allow the column {name!r} (columns and never in its "
                 "policy.toml); use another one, or ask for it",
+            )
+        dates = [site for site, one in found.items() if one.kind == "date"]
+        if dates:
+            raise ArgumentError(
+                "formula:",
+                f"the column {name!r} holds dates at {', '.join(dates)}; write years(start, end), or days or months",
             )
         other = [site for site, one in found.items() if one.kind == "other"]
         if other:
@@ -230,7 +242,7 @@ class Schemas:
                 )
             return tuple(given[name]), True
         for level, sites in owners.items():
-            if len(sites) == 1 and len(self.sites) > 1 and not any_level:
+            if len(sites) == 1 and len(self.sites) > 1 and not any_level and not name.startswith("cut("):
                 others = sorted((one for one in owners if len(owners[one]) > 1), key=str)
                 shown = ", ".join(map(repr, others[:12])) or "none"
                 raise ArgumentError(

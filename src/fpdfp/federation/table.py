@@ -14,7 +14,7 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import Offer, Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
+from fpdfp.federation.columns import DECLARED, FEW, Column, define, find_type, read_frame, show
 from fpdfp.federation.descriptives import Descriptions, Histograms, count_below, summarise
 from fpdfp.federation.predictions import predict, score_model
 from fpdfp.federation.questions import Baselines, ColumnSchema, LogRankQuestion, ModelSpec, Schema, Sums
@@ -31,7 +31,7 @@ from fpdfp.federation.times import (
 )
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import Values, codes, evaluate, level_of
-from fpdfp.formula.parsing import nearest, parse_variable
+from fpdfp.formula.parsing import is_definition, name_of, nearest, parse_condition, parse_variable
 from fpdfp.formula.tree import Coded, Expression, Level, Spline, Survival
 from fpdfp.formula.tree import Column as ColumnNode
 from fpdfp.inference import Information
@@ -53,6 +53,9 @@ class SiteTable:
         The columns by name.
     rows
         How many rows there are.
+    derives
+        Whether columns are made where they are named by a definition, as ``cut(age, [40, 60])``. In a site's table
+        there are only those that it has approved.
 
     Examples
     --------
@@ -65,12 +68,15 @@ class SiteTable:
     stage category ('I', 'II') 0
     """
 
-    def __init__(self, columns: Mapping[str, Column], rows: int) -> None:
+    def __init__(self, columns: Mapping[str, Column], rows: int, *, derives: bool = False) -> None:
         self.columns = dict(columns)
         self.rows = rows
+        self.derives = derives
 
     @classmethod
-    def read(cls, source: Any, columns: Mapping[str, Mapping[str, Any]] | None = None) -> Self:
+    def read(
+        cls, source: Any, columns: Mapping[str, Mapping[str, Any]] | None = None, *, derives: bool = False
+    ) -> Self:
         """Return the table of a CSV or Parquet file, or of a data frame of pandas or Polars.
 
         Parameters
@@ -82,6 +88,9 @@ class SiteTable:
             What is known of some columns: ``{"age": {"unit": "years", "type": "number"}}``, and the order of
             ``"levels"`` of a categorical one. Types are found from the values where none is given. ``"missing"`` lists
             codes that mean no value, as ``["?", -9]``, and ``"recode"`` describes what to put in place of some values.
+            Dates that are not written as 2024-03-31 have ``"type": "date"`` and a ``"format"``, as ``"%d.%m.%Y"``.
+        derives
+            As of the class.
         """
         frame = read_frame(source)
         declared = {str(name): dict(given) for name, given in (columns or {}).items()}
@@ -101,7 +110,7 @@ class SiteTable:
             names[place]: find_type(names[place], frame.iloc[:, place], declared.get(names[place], {}))
             for place in kept
         }
-        return cls(made, len(frame))
+        return cls(made, len(frame), derives=derives)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -121,6 +130,8 @@ class SiteTable:
 
     def column(self, name: str) -> Column:
         """Return a column, or name which name is near."""
+        if self.derives and name not in self.columns and is_definition(name):
+            self.columns[name] = define(parse_variable(name), self)  # type: ignore[arg-type]
         if name not in self.columns:
             raise ArgumentError(
                 f"the column {name!r}",
@@ -131,32 +142,42 @@ class SiteTable:
     def values(self, column: str) -> Values:
         """Return the values of a column, as formulas read them."""
         found = self.column(column)
+        if found.kind == "date":
+            raise ArgumentError(f"the column {column!r}", "holds dates; write years(start, end), or days or months")
         if found.kind == "other":
             raise ArgumentError(f"the column {column!r}", "holds neither numbers nor texts, so it cannot be in a model")
         return Values(found.numbers, found.missing, found.levels)
 
     def with_variables(self, variables: Mapping[str, str]) -> SiteTable:
-        """Return the table with columns that are defined by expressions of others, as ``{"old": "age >= 65"}``.
+        """Return the table with columns that are defined by others, as ``{"old": "age >= 65"}``, and no further ones.
 
-        Splines have several columns: they are terms of formulas, and no columns of a table.
+        A definition such as ``cut(age, [40, 60])`` is a name of its column as well. Splines have several columns: they
+        are terms of formulas, and no columns of a table.
         """
-        made = dict(self.columns)
+        made, whole = dict(self.columns), SiteTable(self.columns, self.rows, derives=True)
         for name, text in variables.items():
             node = parse_variable(text)
             if name in made:
                 raise ArgumentError("variables", f"must have names that no column has, got {name!r}")
             if not isinstance(node, Spline):
-                values = evaluate(node, self, {})
-                missing = ~np.isfinite(values)
-                whole = (values[~missing] == np.rint(values[~missing])).all()
-                made[name] = Column("integer" if whole else "number", np.where(missing, 0.0, values), missing)
-        return SiteTable(made, self.rows)
+                made[name] = define(node, whole)
+                if is_definition(text):
+                    made[name_of(text)] = made[name]
+        return SiteTable(made, self.rows, derives=self.derives)
+
+    def where(self, text: str) -> Array:
+        """Return in which rows a condition holds, as ``"age >= 18"`` or the name of a variable."""
+        found = define(parse_condition(text), self)
+        if not np.isin(found.numbers[~found.missing], (0.0, 1.0)).all():
+            raise ArgumentError("condition", f"must be true or false in each row, as 'age >= 18', got {text!r}")
+        met: Array = (found.numbers == 1.0) & ~found.missing
+        return met
 
     def take(self, rows: Array, columns: Sequence[str] | None = None) -> SiteTable:
         """Return some rows, of some columns or all."""
         names = self.columns if columns is None else columns
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
-        return SiteTable({name: self.column(name).take(rows) for name in names}, count)
+        return SiteTable({name: self.column(name).take(rows) for name in names}, count, derives=self.derives)
 
     def answer(self, question: Question, check: Callable[[Array], None] | None = None, site: str = "") -> Any:
         """Answer a question about the table.
@@ -273,8 +294,12 @@ class TableView(NamedTuple):
 
     def describe(self, columns: tuple[str, ...] | None) -> Schema:
         """Return what is said of some columns, or of all."""
+        for name in columns or () if self.table.derives else ():
+            if is_definition(name):
+                self.table.column(name)
         known = self.table.columns
-        names = list(known) if columns is None else [name for name in columns if name in known]
+        own = [name for name in known if not (self.table.derives and is_definition(name))]
+        names = own if columns is None else [name for name in columns if name in known]
         return Schema(self.table.rows, tuple(describe(name, known[name]) for name in names))
 
     def summarise(self, columns: tuple[str, ...], factors: tuple[Coded, ...], by: Coded | None) -> Descriptions:

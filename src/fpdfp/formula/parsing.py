@@ -19,6 +19,10 @@ from fpdfp.formula.tree import (
     Categorical,
     Column,
     Comparison,
+    Converted,
+    Cut,
+    Definition,
+    Elapsed,
     Expression,
     Factor,
     Formula,
@@ -26,6 +30,7 @@ from fpdfp.formula.tree import (
     Logic,
     Number,
     Numeric,
+    Recode,
     Spline,
     Standard,
     Survival,
@@ -38,7 +43,9 @@ from fpdfp.formula.tree import (
 LONGEST, MOST_TERMS, DEEPEST = 10_000, 1000, 16
 FUNCTIONS = tuple(name for name in get_args(Function) if name not in ("negative", "not"))
 STANDARD, SPLINES = ("center", "scale"), ("bs", "ns")
-KNOWN = sorted(("C", "I", *FUNCTIONS, *STANDARD, *SPLINES))
+DURATIONS = ("days", "months", "years")
+DEFINITIONS = ("convert", "cut", "recode", *DURATIONS)
+KNOWN = sorted(("C", "I", *FUNCTIONS, *STANDARD, *SPLINES, *DEFINITIONS))
 OPERATORS: dict[type, Any] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 COMPARISONS: dict[type, Any] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="
@@ -135,21 +142,58 @@ def parse_weights(text: str) -> Expression:
     return _Reader(text).read_plain()
 
 
-def parse_variable(text: str) -> Expression | Spline:
-    """Return the tree of a variable that a site defines: an expression of columns, or a spline without its name.
+def parse_variable(text: str) -> Expression | Spline | Definition:
+    """Return the tree of a variable that a site defines: an expression of columns, a definition of one, or a spline.
+
+    Definitions are ``cut(x, [40, 60])``, with ``labels=[…]`` and ``right=False`` for intervals that are closed at the
+    left; ``recode(x, {"old": "new", "?": None})``; ``days(start, end)``, ``months`` and ``years`` between dates; and
+    ``convert(x, "kg", {"lb": 0.4536})``, by the unit that a site declares. A spline has no name here.
 
     >>> parse_variable("age >= 65")
     Comparison(comparison='>=', left=Column(column='age'), right=Number(number=65.0))
+    >>> parse_variable("cut(age, [40, 60])").labels
+    ('<= 40', '(40, 60]', '> 60')
     """
     if not isinstance(text, str):
         raise ArgumentTypeError("variable", f"must be a text such as 'age >= 65', got {type(text).__name__}")
     reader = _Reader(text)
+    definition = reader.read_definition()
+    if definition is not None:
+        return definition
     factor = reader.read()
     if isinstance(factor, Spline):
         return dataclasses.replace(factor, name="")
     if isinstance(factor, Categorical):
         raise reader.refuse("categories need no definition: there is a C(…)")
     return reader.without_standard(factor.value)
+
+
+def parse_condition(text: str) -> Expression:
+    """Return the tree of a condition that rows meet: an expression of columns.
+
+    >>> parse_condition("adult")
+    Column(column='adult')
+    """
+    if not isinstance(text, str):
+        raise ArgumentTypeError("condition", f"must be a text such as 'age >= 18', got {type(text).__name__}")
+    return _Reader(text).read_plain()
+
+
+def is_definition(name: str) -> bool:
+    """Whether the name of a column is a definition: such a column is made at a site, which must have approved it."""
+    return name.partition("(")[0] in DEFINITIONS and name.endswith(")")
+
+
+def name_of(text: str) -> str:
+    """Return the name of the column that a definition makes; a text that is none unchanged.
+
+    >>> name_of("cut(age,[40,60])"), name_of("age >= 65")
+    ('cut(age, [40, 60])', 'age >= 65')
+    """
+    if not is_definition(text.strip()):
+        return text
+    reader = _Reader(text.strip())
+    return reader.name(reader._parse())
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -238,6 +282,9 @@ class _Reader:
         """Return the factor."""
         node = self._parse()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in DEFINITIONS:
+                made = self._call(node, 0)
+                return Numeric(made.column, made) if isinstance(made, Column) else Numeric(self.text, made)
             if node.func.id == "C":
                 return self._categorical(node)
             if node.func.id in SPLINES:
@@ -299,7 +346,92 @@ class _Reader:
         self.quoted[name] = found[1]
         return name
 
+    def name(self, node: ast.expr) -> str:
+        """Return the text of a node with the names of columns as they were written."""
+        text = ast.unparse(node)
+        for place, name in self.quoted.items():
+            text = re.sub(rf"\b{place}\b", lambda _, name=name: f"`{name}`", text)  # type: ignore[misc]
+        return text
+
+    def read_definition(self) -> Definition | None:
+        """Return the definition that is the whole text; None if it is something else."""
+        node = self._parse()
+        known = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in DEFINITIONS
+        return self._definition(node, 0) if known else None  # type: ignore[arg-type]
+
+    def _definition(self, node: ast.Call, depth: int) -> Definition:
+        name = node.func.id  # type: ignore[attr-defined]
+        given = {str(one.arg): self._literal(name, one.value) for one in node.keywords}
+        if name in DURATIONS:
+            if len(node.args) != 2 or given:
+                raise self.refuse(f"{name}(…) takes two columns of dates, the earlier one first,")
+            start, end = (self._plain_column(name, one, depth) for one in node.args)
+            return Elapsed(name, start, end)
+        usage = {
+            "cut": "cut(x, [40, 60])",
+            "recode": "recode(x, {'old': 'new'})",
+            "convert": "convert(x, 'kg', {'lb': 0.4536})",
+        }
+        wanted = 3 if name == "convert" else 2
+        accepted = {"labels", "right"} if name == "cut" else set()
+        if len(node.args) != wanted or set(given) - accepted:
+            raise self.refuse(f"{name}(…) is to be written as {usage[name]},")
+        values = [self._literal(name, one) for one in node.args[1:]]
+        if name == "cut":
+            return self._cut(self._expression(node.args[0], depth + 1), values[0], **given)
+        column, pairs = self._plain_column(name, node.args[0], depth), values[-1]
+        if not isinstance(pairs, dict) or not pairs or len(pairs) > MOST_TERMS:
+            raise self.refuse(f"{name}(…) takes a dictionary, as in {usage[name]},")
+        old, new = tuple(pairs), tuple(pairs.values())
+        if name == "recode":
+            if not all(isinstance(one, bool | int | float | str) for one in old) or not all(
+                one is None or isinstance(one, bool | int | float | str) for one in new
+            ):
+                raise self.refuse("recode(…) takes texts and numbers, and None for no value,")
+            return Recode(column, old, new)
+        if not isinstance(values[0], str) or not all(isinstance(one, str) for one in old):
+            raise self.refuse(f"convert(…) is to be written as {usage[name]},")
+        if not all(type(one) in (int, float) and 0 < one < math.inf for one in new):
+            raise self.refuse("the factors of units must be positive numbers")
+        return Converted(column, values[0], old, tuple(map(float, new)))
+
+    def _cut(self, of: Expression, edges: Any, labels: Any = None, right: Any = True) -> Cut:
+        listed = edges if isinstance(edges, list | tuple) else [edges]
+        numbers = [self._constant(one) for one in listed if isinstance(one, int | float)]
+        ends = [one.number for one in numbers if isinstance(one, Number)]
+        if len(ends) < max(len(listed), 1) or any(b <= a for a, b in itertools.pairwise(ends)):
+            raise self.refuse("the edges must be increasing numbers")
+        if not isinstance(right, bool):
+            raise self.refuse("right must be True or False")
+        self.without_standard(of)
+        inner = [f"({a:g}, {b:g}]" if right else f"[{a:g}, {b:g})" for a, b in itertools.pairwise(ends)]
+        names = (
+            [f"<= {ends[0]:g}", *inner, f"> {ends[-1]:g}"] if right else [f"< {ends[0]:g}", *inner, f">= {ends[-1]:g}"]
+        )
+        if labels is not None:
+            if not isinstance(labels, list | tuple) or not all(isinstance(one, str) and one for one in labels):
+                raise self.refuse("labels must be a list of texts")
+            if len(labels) != len(names) or len(set(labels)) < len(labels):
+                raise self.refuse(f"labels must be {len(names)} different texts")
+            names = list(labels)
+        return Cut(of, tuple(ends), tuple(names), right)
+
+    def _literal(self, name: str, node: ast.expr) -> Any:
+        try:
+            return ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            raise self.refuse(f"{name}(…) takes numbers, texts, lists and dictionaries after the column") from None
+
+    def _plain_column(self, name: str, node: ast.expr, depth: int) -> Column:
+        found = self._expression(node, depth + 1)
+        if not isinstance(found, Column):
+            raise self.refuse(f"{name}(…) takes the name of a column")
+        return found
+
     def _column(self, node: ast.expr) -> str | None:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in DEFINITIONS:
+            self._definition(node, 0)
+            return self.name(node)
         return self.quoted.get(node.id, node.id) if isinstance(node, ast.Name) else None
 
     def _one(self, node: ast.Call) -> ast.expr:
@@ -377,6 +509,9 @@ class _Reader:
             raise self.refuse(f"{name}(…) must stand by itself, not inside of something else,")
         if name == "I":
             return self._expression(self._one(node), depth)
+        if name in DEFINITIONS:
+            self._definition(node, depth)
+            return Column(self.name(node))
         if name in STANDARD:
             inner = self._expression(self._one(node), depth)
             return Standard(name, inner)  # type: ignore[arg-type]

@@ -158,6 +158,46 @@ class Coded:
         return [i for i in range(len(self.levels)) if i != self.reference]
 
 
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """A column made of a number: the intervals between edges, closed at the right or at the left."""
+
+    cut: Expression
+    edges: tuple[float, ...]
+    labels: tuple[str, ...]
+    right: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Recode:
+    """A column with other values in place of some; None for no value."""
+
+    recode: Column
+    old: tuple[Level | float, ...]
+    new: tuple[Level | float | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Elapsed:
+    """The time between two dates, in days, or in months or years of the same length."""
+
+    elapsed: Literal["days", "months", "years"]
+    start: Column
+    end: Column
+
+
+@dataclasses.dataclass(frozen=True)
+class Converted:
+    """A column in another unit: its values times the factor of the unit that a site declares."""
+
+    converted: Column
+    unit: str
+    units: tuple[str, ...]
+    factors: tuple[float, ...]
+
+
+#: What defines a column of its own. Sites evaluate it; in formulas it is a column, whose name is the definition.
+Definition = Cut | Recode | Elapsed | Converted
 Factor = Numeric | Categorical | Spline
 
 

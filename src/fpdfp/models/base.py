@@ -359,7 +359,9 @@ class FederatedModel(BaseEstimator):
                     raise
                 excluded |= error.sites
                 cohort = cohort.without(error.sites)
-        self.fitted_ = fit = dataclasses.replace(found, excluded=excluded)
+        self.fitted_ = fit = dataclasses.replace(
+            found, excluded=excluded, condition="" if cohort is None else cohort.rows
+        )
         if fit.imputed:
             warn(
                 f"means were put in where {', '.join(fit.imputed)} had no value: standard errors take them for known, "

@@ -196,6 +196,8 @@ class FitResult:
         Those of random intercepts of sites.
     aliased
         The coefficients of a formula that are not estimated, since other columns determine theirs.
+    condition
+        The condition of the rows that were used; empty for all.
     """
 
     title: str
@@ -243,6 +245,7 @@ class FitResult:
     run_folder: FilePath | None = None
     aliased: tuple[str, ...] = ()
     excluded: Mapping[str, str] = dataclasses.field(default_factory=lambda: types.MappingProxyType({}))
+    condition: str = ""
 
     # What models show as attributes.
 
@@ -415,7 +418,9 @@ class FitResult:
             rounds=self.n_iter,
             bits_up=self.bits_up,
             bits_down=self.bits_down,
-            more=self._more() | {f"without {name}": why for name, why in self.excluded.items()},
+            more=({"rows with": self.condition} if self.condition else {})
+            | self._more()
+            | {f"without {name}": why for name, why in self.excluded.items()},
             **more,
         )
 
@@ -596,7 +601,7 @@ class FitResult:
         """Return the features of rows: of a matrix, or of a table coded as that which was fitted."""
         if self.plan is None:
             return self.matrix(X)
-        design, table = self.plan.design, X if isinstance(X, SiteTable) else SiteTable.read(X)
+        design, table = self.plan.design, X if isinstance(X, SiteTable) else SiteTable.read(X, derives=True)
         lacking = ~design.complete(table, response=False)
         if lacking.any():
             used = [name for name in table.columns if name in design.columns and table.columns[name].missing.any()]
@@ -615,7 +620,7 @@ class FitResult:
     def shift(self, scores: Array, X: Any, offset: Any) -> Array:
         """Return scores with the offset of the formula, if it has one, and a further one."""
         if self.plan is not None and self.plan.design.offset is not None:
-            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X, derives=True)
             scores = scores + table.number("the offset", self.plan.design.offset)
         return scores if offset is None else scores + column("offset", offset, len(scores))
 
@@ -705,7 +710,7 @@ class FitResult:
             design = None if self.plan is None else self.plan.design
             if design is None or not isinstance(design.response, Survival):
                 raise ArgumentError("y", "must be the times of rows")
-            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X, derives=True)
             times, strata = read_times(design.response, table), read_strata(design.strata, table)
             clusters = None if design.cluster is None else read_clusters(design.cluster.column, table)
         else:
