@@ -45,8 +45,7 @@ from sklearn import datasets as bundled
 
 import fpdfp
 from benchmarks import _tools
-from fpdfp.federation.seal import Sealer, Unsealer
-from fpdfp.federation.secret import Secret
+from fpdfp.federation.seal import Sealer, Secret, Unsealer
 from fpdfp.privacy.accounting import delta_of, mu_of
 from fpdfp.privacy.fit import Goal, gradients, newton, statistics
 from fpdfp.privacy.fixed_point import from_wide, to_wide, word_type

@@ -22,7 +22,7 @@ from fpdfp.federation.keys import Asker
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.protected import ProtectedGuard, run_name
 from fpdfp.federation.questions import read_answer, write
-from fpdfp.federation.secret import Secret
+from fpdfp.federation.seal import Secret
 from fpdfp.federation.table import SiteTable
 from fpdfp.models.protected import Protected, masked_glm, private_model
 from fpdfp.privacy.fixed_point import from_wide
@@ -493,7 +493,7 @@ def test_shares_of_colluders_leave_the_noise_that_is_promised(make: Callable[...
     tree = release_tree(sites)
     guards = sites.guards.values()
     assert {guard._shares for guard in guards} == {2}
-    from fpdfp.cohorts.validation import validate
+    from fpdfp.cohorts.serialization import validate
     from fpdfp.privacy.releases import Release
 
     release = validate(tree["release"], Release, "a release")

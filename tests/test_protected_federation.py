@@ -20,8 +20,7 @@ from fpdfp.federation.framing import Message
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.protected import ProtectedGuard
 from fpdfp.federation.request_guard import RequestGuard
-from fpdfp.federation.seal import Pins
-from fpdfp.federation.secret import Secret
+from fpdfp.federation.seal import Pins, Secret
 from fpdfp.federation.table import SiteTable
 from fpdfp.models.protected import masked_glm, private_model
 from tests.federation_trial import SITES, AgentThread, HubThread, Trial

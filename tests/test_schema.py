@@ -12,6 +12,7 @@ import pytest
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import questions
+from fpdfp.federation.columns import Schemas
 from fpdfp.federation.questions import (
     ColumnSchema,
     ModelSpec,
@@ -25,7 +26,6 @@ from fpdfp.federation.questions import (
     write,
     write_answer,
 )
-from fpdfp.federation.schema import Schemas
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula import Design, code, parse
 
@@ -57,7 +57,8 @@ def test_types_are_found() -> None:
     assert kinds == {
         "whole": "integer", "with gaps": "integer", "number": "number", "coded": "integer",
         "truth": "truth", "text": "category",
-        "mixed": "truth", "date": "date", "span": "other", "empty": "empty", "category": "category", "numbered": "integer",
+        "mixed": "truth", "date": "date", "span": "other",
+        "empty": "empty", "category": "category", "numbered": "integer",
     }  # fmt: skip
     assert (found["text"].levels, found["text"].counts, found["text"].missing) == (("a", "b"), (1, 1), 1)
     assert found["truth"].levels == (False, True)

@@ -18,8 +18,7 @@ import numpy as np
 
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts.cohort import Cohort, Each, Total
-from fpdfp.cohorts.question import Question
+from fpdfp.cohorts.question import Cohort, Each, Question, Total
 from fpdfp.cohorts.record import keep
 from fpdfp.compress import Compressor
 from fpdfp.compress.plain import plain_bits

@@ -26,7 +26,7 @@ from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder, linear_model
 
 if TYPE_CHECKING:
-    from fpdfp.federation.schema import Schemas
+    from fpdfp.federation.columns import Schemas
 
 
 class SiteStatus(NamedTuple):
@@ -254,7 +254,7 @@ class Federation(TableCohort):
 
     def describe(self) -> Schemas:
         """Return the columns of all sites side by side: types, units, levels, as far as each site's policy allows."""
-        from fpdfp.federation.schema import Schemas
+        from fpdfp.federation.columns import Schemas
 
         for line in self.status().warnings:
             log.warning("%s", line)

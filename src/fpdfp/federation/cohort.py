@@ -11,13 +11,11 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import IntArray
-from fpdfp.cohorts.cohort import Cohort, Each, Total
-from fpdfp.cohorts.question import Question
+from fpdfp.cohorts.question import Cohort, Each, Question, Total
 from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.columns import read_frame
+from fpdfp.federation.columns import Schemas, read_frame
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, write, write_answer
-from fpdfp.federation.schema import Schemas
 from fpdfp.federation.table import SiteTable, make_losses
 from fpdfp.formula.parsing import parse_condition
 from fpdfp.losses import Losses

@@ -18,7 +18,7 @@ from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation.connection import Measured, Usage
-from fpdfp.federation.conversation import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
+from fpdfp.federation.framing import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
 from fpdfp.federation.repeat import write_analysis
 from fpdfp.federation.text import printable, refuse_unprintable
 from fpdfp.precondition.cost import TYPICAL, Network

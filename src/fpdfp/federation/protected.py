@@ -33,14 +33,13 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.cohorts.losses import Informations
-from fpdfp.cohorts.serialization import pack
-from fpdfp.cohorts.validation import validate
+from fpdfp.cohorts.serialization import pack, validate
 from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.federation import guard
 from fpdfp.federation.policy import MEMBERS, Policy, refuse
 from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, Schema, dump
 from fpdfp.federation.request_guard import Model, RequestGuard
-from fpdfp.federation.secret import Secret
+from fpdfp.federation.seal import Secret
 from fpdfp.formula.evaluation import evaluate
 from fpdfp.formula.tree import Survival
 from fpdfp.privacy.fixed_point import WIDE, WORD, to_wide

@@ -1,7 +1,8 @@
 """Questions about the tables of sites before and for a model, with their answers.
 
-Questions and answers are dataclasses whose fields are checked (:mod:`fpdfp.cohorts.validation`), and trees of numbers,
-texts and arrays on their way: :func:`write` and :func:`read_question`, :func:`write_answer` and :func:`read_answer`.
+Questions and answers are dataclasses whose fields are checked (:mod:`fpdfp.cohorts.serialization`), and trees of
+numbers, texts and arrays on their way: :func:`write` and :func:`read_question`, :func:`write_answer` and
+:func:`read_answer`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.plausible import check_answer
 from fpdfp.cohorts.question import Question, question, questions, reveals
-from fpdfp.cohorts.serialization import pack
-from fpdfp.cohorts.validation import validate
+from fpdfp.cohorts.serialization import pack, validate
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design

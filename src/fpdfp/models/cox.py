@@ -14,7 +14,7 @@ from fpdfp.compress.plain import plain_bits
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, write_answer
-from fpdfp.federation.times import find_baselines, find_concordance
+from fpdfp.federation.table import find_baselines, find_concordance
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses.cox import TIES, Ties
 from fpdfp.methods.base import Method

@@ -16,9 +16,9 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import LocalCohort, TableCohort
+from fpdfp.federation.columns import Agreed, Levels, Schemas
 from fpdfp.federation.descriptives import DescriptionQuestion, Descriptions, HistogramQuestion, Histograms
 from fpdfp.federation.questions import LogRankQuestion, MomentsQuestion, RiskQuestion, SchemaQuestion
-from fpdfp.federation.schema import Agreed, Levels, Schemas
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.parsing import parse
 from fpdfp.formula.tree import Categorical, Coded, Column, Formula, Level, Numeric, Survival

@@ -16,12 +16,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fpdfp._typing import Array
 from fpdfp._warn import warn
-from fpdfp.cohorts.cohort import Each
 from fpdfp.cohorts.local import clients_of
 from fpdfp.cohorts.losses import Informations, Overdispersions, Spread
+from fpdfp.cohorts.question import Each
 from fpdfp.engines import Result
 from fpdfp.engines.choice import MOST_COEFFICIENTS, choose_method, suits_newton
-from fpdfp.engines.iterates import Iterates
+from fpdfp.engines.loop import Iterates
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, DataWarning, RefusalError, SeparationError

@@ -13,8 +13,8 @@ from fpdfp.cohorts.question import Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import TableCohort
+from fpdfp.federation.columns import Agreed, Levels, Schemas
 from fpdfp.federation.questions import MomentsQuestion, SchemaQuestion, Sums, SumsQuestion
-from fpdfp.federation.schema import Agreed, Levels, Schemas
 from fpdfp.formula.coding import Design, Imputation, Term, code
 from fpdfp.formula.evaluation import NO_VALUE
 from fpdfp.formula.parsing import parse, parse_weights

@@ -18,14 +18,13 @@ from fpdfp._sections import Section
 from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph
 from fpdfp.engines import Result
-from fpdfp.engines.iterates import Iterates
+from fpdfp.engines.loop import Iterates
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import MOST_POINTS, ModelSpec, ProportionalityQuestion
-from fpdfp.federation.table import SiteTable
-from fpdfp.federation.times import DIGITS, read_clusters, read_strata, read_times
+from fpdfp.federation.table import DIGITS, SiteTable, read_clusters, read_strata, read_times
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Survival
 from fpdfp.inference import (
@@ -805,7 +804,7 @@ class FitResult:
     ) -> LearningCurve:  # fmt: skip
         """Return how good the model was after rounds of its fit, over all sites and at each.
 
-        Some of the iterates of every fit are kept in memory (:class:`fpdfp.engines.iterates.Iterates`). Sites are asked
+        Some of the iterates of every fit are kept in memory (:class:`fpdfp.engines.loop.Iterates`). Sites are asked
         as by :meth:`evaluate`, about all of them in one exchange; a site with a policy counts each as a question of
         its own. A model that was read from a file has no iterates.
 
