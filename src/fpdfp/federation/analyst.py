@@ -159,11 +159,13 @@ class Federation(TableCohort):
         made = copy.copy(self)
         made._asking, made._engine = Asking(self._link), None
         made._choose([name for name in self.names if name not in sites])
+        made._whole = None if self._whole is None else self._whole.without(sites)
+        made.edges = self.edges
         return made
 
     def _take(self, condition: str) -> Federation:
         made = copy.copy(self)
-        made._engine, made.rows = None, condition
+        made._engine, made.edges = None, self.edges
         return made
 
     def propose(self, name: str | None = None, definition: str | None = None) -> Any:

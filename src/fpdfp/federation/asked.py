@@ -119,4 +119,6 @@ def _write(node: Any) -> str:
         return f"{node['function']}({parts.get('of')})"
     if "leaves" in node:
         return f"Surv({', '.join(parts[name] for name in ('enters', 'leaves', 'event') if name in parts)})"
+    if "poly" in node:
+        return f"poly({parts['poly']}, {node.get('degree')})"
     return f"{node.get('spline', 'node')}({', '.join(parts.values())})"

@@ -41,6 +41,8 @@ class Spent:
         A digest of the times at which each column of times was sent.
     conditions
         Those of rows that were answered about.
+    edges
+        Those at which columns were counted.
     """
 
     analyses: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -51,6 +53,7 @@ class Spent:
     data: dict[str, str] = dataclasses.field(default_factory=dict)
     times: dict[str, str] = dataclasses.field(default_factory=dict)
     conditions: list[str] = dataclasses.field(default_factory=list)
+    edges: dict[str, list[float]] = dataclasses.field(default_factory=dict)
 
     @property
     def total(self) -> int:

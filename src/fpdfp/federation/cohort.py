@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._typing import IntArray
+from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import Cohort, Each, Question, Total
 from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import ArgumentError
@@ -31,6 +32,17 @@ class TableCohort(Cohort):
     """
 
     rows: str = ""
+    _whole: TableCohort | None = None
+
+    @functools.cached_property
+    def edges(self) -> dict[str, Array]:
+        """The edges at which the sites were asked about columns, shared by all that are made of this cohort."""
+        return {} if self._whole is None else self._whole.edges
+
+    @property
+    def whole(self) -> TableCohort:
+        """The same sites with all of their rows."""
+        return self._whole or self
 
     @abc.abstractmethod
     def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
@@ -57,7 +69,9 @@ class TableCohort(Cohort):
         parse_condition(condition)
         if self.rows:
             raise ArgumentError("condition", f"must be one for all: write ({self.rows}) & ({condition})")
-        return self._take(condition)
+        made = self._take(condition)
+        made.rows, made._whole = condition, self
+        return made
 
     def _take(self, condition: str) -> TableCohort:
         raise NotImplementedError(f"{type(self).__name__} has no filter")
@@ -149,6 +163,8 @@ class LocalCohort(TableCohort):
             name: table for name, table in zip(self.names, self.tables, strict=True) if name not in sites
         })  # fmt: skip
         made.rows, made._variables = self.rows, list(self._variables)
+        made._whole = None if self._whole is None else self._whole.without(sites)
+        made.edges = self.edges
         return made
 
     def propose(self, name: str | None = None, definition: str | None = None) -> Any:
@@ -167,7 +183,7 @@ class LocalCohort(TableCohort):
         made = LocalCohort({
             name: table.take(table.where(condition)) for name, table in zip(self.names, self.tables, strict=True)
         })  # fmt: skip
-        made.rows, made._variables = condition, list(self._variables)
+        made._variables = list(self._variables)
         return made
 
     def describe(self) -> Schemas:

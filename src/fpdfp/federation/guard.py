@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +24,19 @@ from fpdfp.federation.policy import Policy, refuse
 from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion, Sums
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.evaluation import evaluate
-from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Missing, Number, Numeric, Spline, Survival, columns_of
+from fpdfp.formula.tree import (
+    Arithmetic,
+    Call,
+    Coded,
+    Column,
+    Missing,
+    Number,
+    Numeric,
+    Poly,
+    Spline,
+    Survival,
+    columns_of,
+)
 from fpdfp.losses.base import Losses
 from fpdfp.losses.classes import LINKS, ClassModel, Multinomial, Ordinal, Softmax
 from fpdfp.losses.cox import Cox
@@ -61,22 +73,46 @@ FULL_DOMAIN = ("logit", "probit", "cloglog", "loglog", "cauchit")
 # --- What may stand where ---------------------------------------------------------------------------------------------
 
 
-def check_design(design: Design, policy: Policy) -> None:
-    """Refuse columns that may not be used, and what is neither a column nor a transformation nor approved."""
+def check_design(design: Design, policy: Policy, edges: Mapping[str, Sequence[float]] | None = None) -> None:
+    """Refuse columns that may not be used, and what is neither a column nor a transformation nor approved.
+
+    ``edges`` are those at which this site has told of columns: knots of splines may be there.
+    """
     if policy.goes_by("columns"):
         for name in [*design.columns, *design.filled]:
             check_column(name, policy)
     if policy.goes_by("places"):
-        check_response(design.response, policy)
+        if not is_trials(design):
+            check_response(design.response, policy)
         for what, node in (("the offset", design.offset), ("the weights", design.weights)):
-            _check_plain(what, node, policy)
+            if not is_trials(design):
+                _check_plain(what, node, policy)
         for term in design.terms:
             for factor in term.factors:
-                _check_factor(factor, policy)
+                _check_factor(factor, policy, edges or {})
             used = [name for factor in term.factors for name in columns_of(factor)]
             if len(set(used)) < len(used):
                 # (age - 30)(age - 31)… is zero but where one likes: a comparison by another name.
                 raise refuse("places", f"the term {term.names[0][:100]!a} has a column twice; use its square or cube")
+
+
+def is_trials(design: Design) -> bool:
+    """Whether a response is a share of successes, of plain columns, and weights are numbers of trials."""
+    response, weights = design.response, design.weights
+    return (
+        isinstance(weights, Arithmetic)
+        and isinstance(weights.left, Column)
+        and isinstance(weights.right, Column)
+        and weights.operator == "+"
+        and response == Arithmetic("/", weights.left, weights)
+    )
+
+
+def knots_of(design: Design, policy: Policy) -> list[Spline]:
+    """Return the splines of columns whose knots are not approved, but perhaps quantiles."""
+    factors = [factor for term in design.terms for factor in term.factors]
+    splines = [one for one in factors if isinstance(one, Spline) and isinstance(one.of, Column)]
+    return [one for one in splines if dataclasses.replace(one, name="") not in policy.approved]
 
 
 def check_column(name: str, policy: Policy) -> None:
@@ -125,10 +161,16 @@ def check_parts(conditions: Sequence[Array], policy: Policy) -> None:
         )  # fmt: skip
 
 
-def _check_factor(factor: Numeric | Spline | Coded, policy: Policy) -> None:
+def _check_factor(
+    factor: Numeric | Spline | Poly | Coded, policy: Policy, edges: Mapping[str, Sequence[float]]
+) -> None:
     if isinstance(factor, Spline) and dataclasses.replace(factor, name="") not in policy.approved:
+        known = edges.get(factor.of.column, ()) if isinstance(factor.of, Column) else ()
+        if {factor.lower, *factor.knots, factor.upper} <= set(known):
+            return
         raise refuse(
-            "places", f"the term {factor.name[:100]!a} has knots that this site has not approved; propose it",
+            "places", f"the term {factor.name[:100]!a} has knots that this site has not approved; give df=, or propose "
+            "it",
         )  # fmt: skip
     if isinstance(factor, Numeric) and not _is_standardised(factor.value, policy):
         raise refuse(
@@ -178,6 +220,14 @@ def check_centres(design: Design, rows: Any, policy: Policy, means: Array, centr
             if isinstance(node.right, Number):
                 _check_centre(evaluate(node.left, rows, known), node.right.number, FAR, term)
         shifted += [bool(found)] * len(term.names)
+        for factor in term.factors:
+            if isinstance(factor, Poly):
+                column = evaluate(factor.poly, rows, known)
+                for one in factor.centres:
+                    _check_centre(column, one, NEAR, term)
+                # What is subtracted is a ratio times an earlier one, which is as large as the range to its degree.
+                if max(map(abs, factor.ratios), default=0.0) > NEAR * np.ptp(column[np.isfinite(column)]) ** 2:
+                    raise refuse("places", f"a ratio of {factor.name[:100]!a} is far from its values")
     if centre is not None:
         X, terms = design.matrix(rows, means), [term for term in design.terms for _ in term.names]
         for column, number, again, term in zip(X.T, centre, shifted, terms, strict=True):
@@ -260,6 +310,8 @@ def _check_classes(losses: Any, y: Array, policy: Policy, where: str) -> None:
     classes = isinstance(losses, Logistic | Softmax | ClassModel) or (
         isinstance(losses, GLM) and isinstance(losses.distribution, Binomial)
     )
+    # Shares of trials are measurements, as other responses are.
+    classes = classes and not (isinstance(losses, GLM) and ((y != 0) & (y != 1)).any())
     least = int(np.unique(y, return_counts=True)[1].min(initial=len(y)))
     if classes and policy.goes_by("cells") and least < policy.cell:
         raise refuse(

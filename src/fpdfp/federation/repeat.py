@@ -112,7 +112,7 @@ def repeat(folder: Path | str, federation: Federation, **objects: Any) -> Repeti
         name: fpdfp.models.read_parameter(value, name) for name, value in before["parameters"].items()
     } | objects
     if before.get("rows"):
-        federation = federation._take(before["rows"])
+        federation = federation.filter(before["rows"])  # type: ignore[assignment]
     federation.run = f"{folder.name[:48]}-again-{secrets.token_hex(3)}"
     estimator = getattr(fpdfp, before["estimator"])(**parameters)
     estimator.fit(federation, fit.pop("formula"), **fit)

@@ -324,7 +324,11 @@ class RequestGuard:
         return guard.hide(self.questions.write_answer(self.table.answer(question)), self.policy)
 
     def _check_design(self, design: Any, means: Any, centre: Any = None) -> None:
-        guard.check_design(design, self.policy)
+        guard.check_design(design, self.policy, self.budget.spent.edges)
+        for spline in guard.knots_of(design, self.policy) if isinstance(design, Design) else ():
+            # One set of knots of a kind: others on both sides of few rows would tell these.
+            what = f"{len(spline.knots)} knots ({spline.spline} {spline.degree}) of {spline.of}{self._condition}"
+            self.budget.fix_times(what, digest_of([spline.lower, *spline.knots, spline.upper]))
         guard.check_size(self._rows or 10**9, design.width, self.policy)
         if isinstance(design, Design):
             guard.check_centres(design, self.table.complete(design)[1], self.policy, means, centre)
@@ -361,6 +365,7 @@ class RequestGuard:
         guard.check_groups(np.bincount(group + 1, minlength=groups + 1), self.policy)
         for name, edges in zip(question.columns, getattr(question, "edges", ()), strict=False):
             self.budget.fix_times(f"edges of {name}", digest_of(edges))
+            self.budget.spent.edges[name] = [float(one) for one in edges]
         self._begin(["description", sorted(question.columns), sorted(factors)], self.questions.dump(question))
 
         def values(name: str) -> list[Array]:

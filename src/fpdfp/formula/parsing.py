@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.formula.tree import (
+    MOST_DEGREE,
     Arithmetic,
     Call,
     Categorical,
@@ -27,9 +28,11 @@ from fpdfp.formula.tree import (
     Factor,
     Formula,
     Function,
+    Knotless,
     Logic,
     Number,
     Numeric,
+    Poly,
     Recode,
     Spline,
     Standard,
@@ -45,7 +48,9 @@ FUNCTIONS = tuple(name for name in get_args(Function) if name not in ("negative"
 STANDARD, SPLINES = ("center", "scale"), ("bs", "ns")
 DURATIONS = ("days", "months", "years")
 DEFINITIONS = ("convert", "cut", "recode", *DURATIONS)
-KNOWN = sorted(("C", "I", *FUNCTIONS, *STANDARD, *SPLINES, *DEFINITIONS))
+#: The most degrees of freedom of a spline whose knots are quantiles.
+MOST_DF = 10
+KNOWN = sorted(("C", "I", "poly", *FUNCTIONS, *STANDARD, *SPLINES, *DEFINITIONS))
 OPERATORS: dict[type, Any] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 COMPARISONS: dict[type, Any] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="
@@ -59,19 +64,22 @@ def parse(text: str) -> Formula:
     The grammar of terms follows ``formulaic`` (and patsy and R): ``+``, ``-``, ``:``, ``*``, ``/``, ``%in%``,
     ``(a + b)**2``, ``- 1`` or ``+ 0`` for no intercept, and backticks around names that are not Python's. A factor is a
     column, ``C(column, ref=…, levels=[…])``, ``I(…)`` or ``{…}`` of arithmetic, comparisons and functions, one of the
-    functions by itself, or a spline ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``. ``offset(…)`` is added to the
-    linear predictor unchanged, with no coefficient. A response ``Surv(time, event)`` or ``Surv(start, stop, event)`` is
-    the time of an event, and with it ``strata(a, b)`` names columns whose levels have hazards of their own, and
-    ``cluster(subject)`` the column that names which rows belong together.
+    functions by itself, a spline ``ns(x, df=4)`` or ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``, or orthogonal
+    polynomials ``poly(x, 2)``. A definition such as ``cut(x, [40, 60])`` (:func:`parse_variable`) is a column. A
+    response ``cbind(successes, failures)`` has the share of successes, and trials as weights. ``offset(…)`` is added to
+    the linear predictor unchanged, with no coefficient. A response ``Surv(time, event)`` or
+    ``Surv(start, stop, event)`` is the time of an event, and with it ``strata(a, b)`` names columns whose levels have
+    hazards of their own, and ``cluster(subject)`` the column that names which rows belong together.
 
     >>> formula = parse("died ~ age + C(stage, ref='I') + I(log(dose) > 2)")
     >>> formula.columns
     ['died', 'age', 'stage', 'dose']
-    >>> parse("died ~ age + poly(dose, 2)")
+    >>> parse("died ~ age + sin(dose)")
     Traceback (most recent call last):
       ...
-    fpdfp.errors.ArgumentError: formula: the function 'poly' in 'poly(dose, 2)' is not known; known are C, I, abs, bs,
-    center, exp, expm1, log, log10, log1p, log2, ns, scale, sqrt
+    fpdfp.errors.ArgumentError: formula: the function 'sin' in 'sin(dose)' is not known; known are C, I, abs, bs,
+    center, convert, cut, days, exp, expm1, log, log10, log1p, log2, months, ns, poly, recode, scale, sqrt, years; did
+    you mean 'bs'?
     """
     if not isinstance(text, str):
         raise ArgumentTypeError("formula", f"must be a text such as 'y ~ a + b', got {type(text).__name__}")
@@ -80,7 +88,14 @@ def parse(text: str) -> Formula:
         raise ArgumentError("formula", f"must name the response, as in 'y ~ a + b', got {text!r}")
     if len(left) != 1 or len(left[0]) != 1:
         raise ArgumentError("formula", f"must have one response before '~', got {text.split('~')[0].strip()!r}")
-    response = _response(*left[0][0])
+    trials = left[0][0][0].startswith("cbind(")
+    weights: Expression | None = None
+    if trials:
+        successes, failures = _Reader(left[0][0][0]).read_trials()
+        weights = Arithmetic("+", successes, failures)
+        response: Expression | Survival = Arithmetic("/", successes, weights)
+    else:
+        response = _response(*left[0][0])
     terms, intercept, offset = [], False, None
     grouping: dict[str, list[str]] = {"strata": [], "cluster": []}
     for factors in sorted(right, key=lambda term: 0 if _is_one(term) else len(term)):
@@ -116,7 +131,9 @@ def parse(text: str) -> Formula:
     if len(clusters) > 1:
         raise ArgumentError("formula:", "cluster(…) takes one column")
     cluster = Column(clusters[0]) if clusters else None
-    return Formula(text, response, tuple(terms), intercept, offset, None, tuple(dict.fromkeys(strata)), cluster)
+    return Formula(
+        text, response, tuple(terms), intercept, offset, weights, tuple(dict.fromkeys(strata)), cluster, trials
+    )
 
 
 def _response(text: str, kind: str) -> Expression | Survival:
@@ -163,8 +180,8 @@ def parse_variable(text: str) -> Expression | Spline | Definition:
     factor = reader.read()
     if isinstance(factor, Spline):
         return dataclasses.replace(factor, name="")
-    if isinstance(factor, Categorical):
-        raise reader.refuse("categories need no definition: there is a C(…)")
+    if isinstance(factor, Categorical | Knotless | Poly):
+        raise reader.refuse("C(…), poly(…) and splines with df= need no definition")
     return reader.without_standard(factor.value)
 
 
@@ -289,6 +306,8 @@ class _Reader:
                 return self._categorical(node)
             if node.func.id in SPLINES:
                 return self._spline(node)
+            if node.func.id == "poly":
+                return self._poly(node)
             if node.func.id == "I":
                 return Numeric(self.text, self._expression(self._one(node), 0))
         return Numeric(self.text, self._expression(node, 0))
@@ -505,7 +524,7 @@ class _Reader:
                 self._expression(node.func, depth)
             raise self.refuse(f"there is a call of {_short(ast.unparse(node.func))}, which is not a function's name")
         name = node.func.id
-        if name in ("C", *SPLINES):
+        if name in ("C", "poly", *SPLINES):
             raise self.refuse(f"{name}(…) must stand by itself, not inside of something else,")
         if name == "I":
             return self._expression(self._one(node), depth)
@@ -557,12 +576,20 @@ class _Reader:
 
     def _spline(self, node: ast.Call) -> Factor:
         name = ast.unparse(node.func)
-        accepted = ("knots", "lower_bound", "upper_bound", *(("degree",) if name == "bs" else ()))
+        accepted = ("knots", "lower_bound", "upper_bound", "df", *(("degree",) if name == "bs" else ()))
         inner, given = self._arguments(node, accepted)
-        if set(accepted[:3]) - set(given):
+        degree = given.get("degree", 3)
+        if type(degree) is not int or not 1 <= degree <= 5:
+            raise self.refuse("degree must be an integer from 1 to 5")
+        if set(given) <= {"df", "degree"} and "df" in given:
+            least = 1 if name == "ns" else degree
+            if type(given["df"]) is not int or not least <= given["df"] <= MOST_DF:
+                raise self.refuse(f"df must be an integer from {least} to {MOST_DF}")
+            return Knotless(self.text, name, self._plain_column(name, inner, 0), given["df"], degree)  # type: ignore[arg-type]
+        if set(accepted[:3]) - set(given) or "df" in given:
             raise self.refuse(
-                f"{name}(…) needs knots=[…], lower_bound= and upper_bound=, since no site sends its least and largest "
-                "value,"
+                f"{name}(…) needs df=, for knots at quantiles over all sites, or knots=[…], lower_bound= and "
+                "upper_bound=,"
             )
         knots = given["knots"] if isinstance(given["knots"], list | tuple) else [given["knots"]]
         ends = [given["lower_bound"], *knots, given["upper_bound"]]
@@ -570,8 +597,19 @@ class _Reader:
         values = [one.number for one in numbers if isinstance(one, Number)]
         if len(values) < len(ends) or any(b <= a for a, b in itertools.pairwise(values)):
             raise self.refuse("the bounds and the knots between them must be increasing numbers")
-        degree = given.get("degree", 3)
-        if type(degree) is not int or not 1 <= degree <= 5:
-            raise self.refuse("degree must be an integer from 1 to 5")
         of = self._expression(inner, 1)
         return Spline(self.text, name, of, tuple(values[1:-1]), values[0], values[-1], degree)  # type: ignore[arg-type]
+
+    def _poly(self, node: ast.Call) -> Factor:
+        degree = self._literal("poly", node.args[1]) if len(node.args) == 2 else None
+        if node.keywords or type(degree) is not int or not 1 <= degree <= MOST_DEGREE:
+            raise self.refuse(f"poly(…) takes a column and a degree from 1 to {MOST_DEGREE}, as poly(x, 2)")
+        return Poly(self.text, self._plain_column("poly", node.args[0], 0), degree)
+
+    def read_trials(self) -> tuple[Column, Column]:
+        """Return the columns of ``cbind(successes, failures)``."""
+        node = self._call_of("cbind")
+        if node.keywords or len(node.args) != 2:
+            raise self.refuse("cbind takes (successes, failures)")
+        successes, failures = (self._plain_column("cbind", one, 0) for one in node.args)
+        return successes, failures
