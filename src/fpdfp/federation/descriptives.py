@@ -257,5 +257,5 @@ def find_edges(total: Descriptions) -> list[Array]:
         step = 10.0 ** math.floor(math.log10(deviation / STEPS))
         step *= max(one for one in (1.0, 2.0, 5.0) if one * step <= deviation / STEPS * (1 + 1e-9))
         first, last = math.floor((mean - COVERED * deviation) / step), math.ceil((mean + COVERED * deviation) / step)
-        edges.append(np.arange(first, last + 1) * step)
+        edges.append(np.round(np.arange(first, last + 1) * step, max(0, -math.floor(math.log10(step)))))
     return edges

@@ -22,7 +22,7 @@ from fpdfp.families import Binomial
 from fpdfp.federation.descriptives import Histograms
 from fpdfp.federation.policy import Policy, refuse
 from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion, Sums
-from fpdfp.formula.coding import Design, Term
+from fpdfp.formula.coding import Design, InverseWeights, Term
 from fpdfp.formula.evaluation import evaluate
 from fpdfp.formula.tree import (
     Arithmetic,
@@ -85,11 +85,13 @@ def check_design(design: Design, policy: Policy, edges: Mapping[str, Sequence[fl
         if not is_trials(design):
             check_response(design.response, policy)
         for what, node in (("the offset", design.offset), ("the weights", design.weights)):
-            if not is_trials(design):
+            if isinstance(node, InverseWeights):
+                check_design(node.treatment, policy, edges)
+            elif not is_trials(design):
                 _check_plain(what, node, policy)
         for term in design.terms:
             for factor in term.factors:
-                _check_factor(factor, policy, edges or {})
+                _check_factor(factor, policy, edges)
             used = [name for factor in term.factors for name in columns_of(factor)]
             if len(set(used)) < len(used):
                 # (age - 30)(age - 31)… is zero but where one likes: a comparison by another name.
@@ -162,10 +164,10 @@ def check_parts(conditions: Sequence[Array], policy: Policy) -> None:
 
 
 def _check_factor(
-    factor: Numeric | Spline | Poly | Coded, policy: Policy, edges: Mapping[str, Sequence[float]]
+    factor: Numeric | Spline | Poly | Coded, policy: Policy, edges: Mapping[str, Sequence[float]] | None = None
 ) -> None:
     if isinstance(factor, Spline) and dataclasses.replace(factor, name="") not in policy.approved:
-        known = edges.get(factor.of.column, ()) if isinstance(factor.of, Column) else ()
+        known = (edges or {}).get(factor.of.column, ()) if isinstance(factor.of, Column) else ()
         if {factor.lower, *factor.knots, factor.upper} <= set(known):
             return
         raise refuse(
@@ -656,6 +658,9 @@ class Watch(Protocol):
     def spend_point(self, points: int) -> None:
         """Count points at which a model is answered."""
 
+    def note_fitted(self, x: Array) -> None:
+        """Note a point of which standard errors were asked."""
+
     def note_outside(self) -> None:
         """Count a point outside the domain."""
 
@@ -758,6 +763,8 @@ class GuardedData(Offer):
                 return np.full(len(clients), np.inf)
         with np.errstate(all="ignore"):
             answer = found(x, *given, **options)
+        if name in FITTED and points.shape == losses.shape and not outside:
+            watch.note_fitted(points)
         if outside:
             watch.note_outside()
             if name not in NUMBERS:
@@ -830,6 +837,8 @@ AT_POINT = frozenset({
 })  # fmt: skip
 BY_CLIENT = frozenset({"value", "gradient", "hessian", "hessian_product", "dual_points"})
 SQUARES = frozenset({"sums_at", "overdispersion_at"})
+#: Those that standard errors of a fit need, at its coefficients.
+FITTED = frozenset({"informations", "sums_at"})
 NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
 #: Operations at many points, and what may be asked of dual points.
 AT_POINTS = frozenset({"evaluate_many", "duals_at_many"})

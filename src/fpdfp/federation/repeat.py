@@ -113,6 +113,8 @@ def repeat(folder: Path | str, federation: Federation, **objects: Any) -> Repeti
     } | objects
     if before.get("rows"):
         federation = federation.filter(before["rows"])  # type: ignore[assignment]
+    fit |= {name: objects.pop(name) for name in ("weights",) if name in objects}
+    parameters = {name: value for name, value in parameters.items() if name not in fit}
     federation.run = f"{folder.name[:48]}-again-{secrets.token_hex(3)}"
     estimator = getattr(fpdfp, before["estimator"])(**parameters)
     estimator.fit(federation, fit.pop("formula"), **fit)

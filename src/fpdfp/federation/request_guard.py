@@ -35,7 +35,7 @@ from fpdfp.federation.policy import Policy, refuse
 from fpdfp.federation.questions import LogRankQuestion
 from fpdfp.federation.rollback import say_full
 from fpdfp.federation.text import log
-from fpdfp.formula.coding import Design
+from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.parsing import parse_condition
 from fpdfp.formula.tree import columns_of
 from fpdfp.losses.base import Losses
@@ -77,8 +77,10 @@ class Table(Protocol):
 class Model:
     """A model that a site answers for, with what the guard counts of it."""
 
-    def __init__(self, losses: Losses, policy: Policy, budget: Budget, analysis: str, people: Any = None) -> None:
-        self.policy, self._budget, self.analysis, self.people = policy, budget, analysis, people
+    def __init__(
+        self, losses: Losses, policy: Policy, budget: Budget, analysis: str, people: Any = None, design: str = ""
+    ) -> None:
+        self.policy, self._budget, self.analysis, self.people, self._design = policy, budget, analysis, people, design
         data: Any = guard.GuardedData(losses, self, guard.ALL)
         self.site = Site(data, self._offer)
 
@@ -89,6 +91,11 @@ class Model:
     def spend_point(self, points: int) -> None:
         """Count points at which it is answered."""
         self._budget.spend_points(self.analysis, points)
+
+    def note_fitted(self, x: Array) -> None:
+        """Note coefficients of a fit, for weights by its predictions."""
+        if self._design:
+            self._budget.note_fitted(self._design, digest_of(x.ravel()))
 
     def note_outside(self) -> None:
         """Count a point outside the domain: its status reveals where the extreme rows lie."""
@@ -325,6 +332,14 @@ class RequestGuard:
 
     def _check_design(self, design: Any, means: Any, centre: Any = None) -> None:
         guard.check_design(design, self.policy, self.budget.spent.edges)
+        weights = getattr(design, "weights", None)
+        if isinstance(weights, InverseWeights) and self.policy.goes_by("places"):
+            known = self.budget.spent.fitted.get(digest_of(guard.analysis_of(weights.treatment)), [])
+            if digest_of(np.array(weights.coefficients)) not in known:
+                raise refuse(
+                    "places", "weights by a model need coefficients that were fitted here: this site was not asked for "
+                    "standard errors of this model at these",
+                )  # fmt: skip
         for spline in guard.knots_of(design, self.policy) if isinstance(design, Design) else ():
             # One set of knots of a kind: others on both sides of few rows would tell these.
             what = f"{len(spline.knots)} knots ({spline.spline} {spline.degree}) of {spline.of}{self._condition}"
@@ -450,7 +465,10 @@ class RequestGuard:
         design = getattr(described, "design", None)
         analysis = self._begin(tree if design is None else guard.analysis_of(design), tree)
         people = self.table.people(described) if getattr(described, "periods", ()) else None
-        return Model(losses, self.policy, self.budget, analysis, people)
+        # Only coefficients of features as they are can weigh rows.
+        plain = isinstance(design, Design) and not described.centre.any() and (described.scale == 1.0).all()
+        key = digest_of(guard.analysis_of(design)) if plain and not described.ridge.any() else ""  # type: ignore[arg-type]
+        return Model(losses, self.policy, self.budget, analysis, people, key)
 
     def _check_request(self, request: Request) -> None:
         """Refuse what the policy does not allow of a solver's request."""

@@ -14,11 +14,12 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import Offer, Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.families import Binomial
 from fpdfp.federation.columns import DECLARED, FEW, Column, define, find_type, read_frame, show
 from fpdfp.federation.descriptives import Descriptions, Histograms, count_below, summarise
 from fpdfp.federation.predictions import predict, score_model
 from fpdfp.federation.questions import Baselines, ColumnSchema, LogRankQuestion, ModelSpec, Schema, Sums
-from fpdfp.formula.coding import Design
+from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import Rows, Values, codes, evaluate, level_of
 from fpdfp.formula.parsing import is_definition, name_of, nearest, parse_condition, parse_variable
 from fpdfp.formula.tree import Coded, Expression, Level, Spline, Survival, columns_of
@@ -331,13 +332,29 @@ class SiteTable:
             raise ArgumentError(name, f"is not finite in {int((~np.isfinite(found)).sum())} rows")
         return found
 
-    def weigh(self, node: Expression | None) -> Array | None:
+    def weigh(self, node: Expression | InverseWeights | None) -> Array | None:
         """Return the weight of each row, None if missing."""
         if node is None:
             return None
-        weights = self.number("the weight", node)
+        weights = self._invert(node) if isinstance(node, InverseWeights) else self.number("the weight", node)
         if not ((weights >= 0).all() and weights.any()):
             raise ArgumentError("weights", "must be at least 0 in all rows, and positive in some")
+        return weights
+
+    def _invert(self, node: InverseWeights) -> Array:
+        """Return weights by the probability of each row's own treatment."""
+        design, x = node.treatment, np.array(node.coefficients)
+        predictor = self.matrix_of(design, ()) @ x[: design.width] + (x[-1] if node.intercept else 0.0)
+        if design.offset is not None:
+            predictor = predictor + self.number("the offset", design.offset)
+        chance, treated = Binomial(node.link).mean(predictor), self.response(design.response, node.classes)
+        if not np.isin(treated, (0.0, 1.0)).all():
+            raise ArgumentError("weights", "must be of a model of a treatment of two values")
+        with np.errstate(divide="ignore", over="ignore"):
+            own = np.where(treated == 1.0, chance, 1.0 - chance)
+            weights: Array = 1.0 / own if node.estimand == "all" else np.where(treated == 1.0, 1.0, chance / own)
+        if not np.isfinite(weights).all():
+            raise ArgumentError("weights", "are not finite where the treatment of a row has the probability 0")
         return weights
 
     def matrix_of(self, design: Design, means: Sequence[float] | Array) -> Array:
@@ -433,7 +450,7 @@ class TableView(NamedTuple):
             [count.astype(np.int64) for count in counts],
             by_class.astype(np.int64),
             np.array(invalid, dtype=np.int64),
-            float(used.sum() if design.weights is None else rows.number("the weight", design.weights).sum()),
+            float(used.sum() if (weights := rows.weigh(design.weights)) is None else weights.sum()),
         )
 
     def moments(self, design: Design, means: Array, *, diagonal: bool) -> Moments:

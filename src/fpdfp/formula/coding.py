@@ -55,6 +55,37 @@ class Term:
 
 
 @dataclasses.dataclass(frozen=True)
+class InverseWeights:
+    """Weights of rows by a model of a treatment that was fitted before: 1/P(own treatment).
+
+    With ``estimand="treated"`` they are 1 where there was the treatment, and its odds elsewhere.
+
+    Attributes
+    ----------
+    treatment
+        The model, without a weight of its own.
+    coefficients
+        Those of its features, and then its intercept.
+    link
+        Of the binomial family.
+    classes
+        The classes of the treatment; none for numbers.
+    """
+
+    treatment: Design
+    coefficients: tuple[float, ...]
+    intercept: bool
+    link: Literal["logit", "probit", "cloglog", "log"]
+    classes: tuple[Level, ...] = ()
+    estimand: Literal["all", "treated"] = "all"
+
+    def __post_init__(self) -> None:
+        plain = self.treatment.weights is None and self.treatment.missing == "drop"
+        if not plain or len(self.coefficients) != self.treatment.width + self.intercept:
+            raise ArgumentError("weights:", "a model of a treatment has all coefficients, no weights, missing='drop'")
+
+
+@dataclasses.dataclass(frozen=True)
 class Design:
     """The columns of a model, as sites evaluate them.
 
@@ -84,7 +115,7 @@ class Design:
     filled: tuple[str, ...] = ()
     missing: Imputation = "drop"
     offset: Expression | None = None
-    weights: Expression | None = None
+    weights: Expression | InverseWeights | None = None
     strata: tuple[str, ...] = ()
     cluster: Column | None = None
 

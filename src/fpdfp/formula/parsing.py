@@ -155,7 +155,7 @@ def parse_weights(text: str) -> Expression:
     Arithmetic(operator='/', left=Number(number=1.0), right=Column(column='variance'))
     """
     if not isinstance(text, str):
-        raise ArgumentTypeError("weights", f"must name a column, got {type(text).__name__}")
+        raise ArgumentTypeError("weights", f"must name a column, or be InverseProbability, got {type(text).__name__}")
     return _Reader(text).read_plain()
 
 

@@ -264,7 +264,7 @@ class Formula:
     terms: tuple[tuple[Factor, ...], ...]
     intercept: bool
     offset: Expression | None = None
-    weights: Expression | None = None
+    weights: Any = None
     strata: tuple[str, ...] = ()
     cluster: Column | None = None
     trials: bool = False

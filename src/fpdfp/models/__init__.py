@@ -21,6 +21,7 @@ from fpdfp.models.descriptives import (
     survival_curves,
     table_one,
 )
+from fpdfp.models.formulas import InverseProbability
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
@@ -54,6 +55,7 @@ __all__ = [
     "Group",
     "GroupCurves",
     "Histogram",
+    "InverseProbability",
     "MaskedFit",
     "PrivateModel",
     "Ridge",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from fpdfp._typing import Array
 from fpdfp.cohorts.question import Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError
+from fpdfp.families import Binomial
 from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.columns import Agreed, Levels, Schemas
 from fpdfp.federation.descriptives import COVERED, DescriptionQuestion, HistogramQuestion, Histograms, find_edges
 from fpdfp.federation.questions import MomentsQuestion, SchemaQuestion, Sums, SumsQuestion
-from fpdfp.formula.coding import Design, Imputation, Term, code
+from fpdfp.formula.coding import Design, Imputation, InverseWeights, Term, code
 from fpdfp.formula.evaluation import NO_VALUE
 from fpdfp.formula.parsing import parse, parse_weights
 from fpdfp.formula.tree import (
@@ -77,6 +78,70 @@ class Plan(NamedTuple):
     imputed: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class InverseProbability:
+    """Weights of rows by a fitted model of their treatment, which the sites make: 1/P(own treatment).
+
+    Give it as ``weights`` of a fit with a formula: ``weights=fpdfp.InverseProbability(model)``. Coefficients are then
+    those of a marginal structural model, of rows in which the treatment does not depend on what the model has. Sites
+    use only coefficients at which they were asked for standard errors of the same model before. Standard errors of the
+    weighted fit are robust ones (``"HC0"``), which take the probabilities for known; for effects on all rows they are
+    then too large on average (Lunceford and Davidian 2004).
+
+    Parameters
+    ----------
+    model
+        A :class:`fpdfp.FederatedGLM` of the family ``"binomial"`` or a :class:`fpdfp.FederatedLogisticRegression`,
+        fitted to a formula without a penalty, weights or site effects. For rows that were selected or not lost give a
+        model of that; the outcome of others is missing.
+    estimand
+        ``"all"`` for the effect on all rows, or ``"treated"``: weights of 1 where there was the treatment, and its
+        odds elsewhere.
+
+    Examples
+    --------
+    >>> import fpdfp
+    >>> patients = fpdfp.datasets.patients()
+    >>> given = fpdfp.FederatedGLM("binomial").fit(patients, "treated ~ age + C(stage)", groups="hospital")
+    >>> weights = fpdfp.InverseProbability(given)
+    >>> model = fpdfp.FederatedGLM("binomial").fit(patients, "readmitted ~ treated", groups="hospital", weights=weights)
+    >>> print(model.table())
+               coefficient  standard error      z        p    2.5 %   97.5 %
+    Intercept      -0.5974         0.09751  -6.13  < 0.001  -0.7885  -0.4063
+    treated        -0.6926          0.1512  -4.58  < 0.001  -0.9889  -0.3962
+    """
+
+    model: Any
+    estimand: Literal["all", "treated"] = "all"
+
+    def __post_init__(self) -> None:
+        _checks.choice("estimand", self.estimand, ("all", "treated"))
+        fit = vars(self.model).get("fitted_") if hasattr(self.model, "__dict__") else None
+        family = None if fit is None else fit.outcome.likelihood
+        if fit is None or fit.plan is None or not isinstance(family, Binomial) or fit.run is None:
+            raise ArgumentError("model", "must be a logistic or binomial model that was fitted to a formula here")
+        strange = {
+            "a penalty": fit.penalised, "standardised features": fit.standardized, "site effects": fit.effects.size,
+            "weights": fit.plan.design.weights is not None, "aliased coefficients": fit.aliased,
+            "imputed values": fit.plan.design.missing != "drop", "no standard errors": fit.information is None,
+        }  # fmt: skip
+        for what, there in strange.items():
+            if there:
+                raise ArgumentError("model", f"must be without {what}")
+
+    def describe(self) -> InverseWeights:
+        """Return what sites make the weights from."""
+        fit = self.model.fitted_
+        plan, link = fit.plan, fit.outcome.likelihood.link
+        x = [*np.ravel(fit.coef), *(np.ravel(fit.intercept) if plan.intercept else ())]
+        return InverseWeights(
+            plan.design, tuple(map(float, x)), plan.intercept, link, tuple(plan.classes), self.estimand
+        )
+
+    def __repr__(self) -> str:
+        return f"InverseProbability({self.model.formula_}, {self.estimand!r})"
+
+
 class Asking:
     """Asks sites, and counts the bits of questions and answers.
 
@@ -106,7 +171,7 @@ class Asking:
 
 def plan(
     asking: Asking, text: str, *, classify: bool | None, intercept: bool, missing: Imputation, levels: Levels,
-    weights: str | None = None, survival: bool = False,
+    weights: str | InverseProbability | None = None, survival: bool = False,
 ) -> Plan:  # fmt: skip
     """Return the design of a formula; what sites do not agree on is refused by column and site.
 
@@ -123,7 +188,8 @@ def plan(
     if weights is not None:
         if formula.trials:
             raise ArgumentError("weights", "must be None with cbind(…), whose trials are weights")
-        formula = dataclasses.replace(formula, weights=parse_weights(weights))
+        node = weights.describe() if isinstance(weights, InverseProbability) else parse_weights(weights)
+        formula = dataclasses.replace(formula, weights=node)
     agreed = _agree(asking, formula, levels, classify)
     classes = _classes(formula, agreed, classify=classify)
     formula = _place_knots(asking, formula)
@@ -322,7 +388,8 @@ def _place_knots(asking: Asking, formula: Formula) -> Formula:
         middle = (least + most) / 2.0
 
         def at(share: float, k: int = k, middle: Array = middle, total: int = total) -> float:
-            return float(edges[k][int(np.abs(middle - share * total).argmin())])
+            # As R's quantiles of type 1, rounded up to an edge.
+            return float(edges[k][min(int((middle < share * total).sum()), len(edges[k]) - 1)])
 
         if one.knotless == "ns":
             ends = (at(OUTER), at(1.0 - OUTER))

@@ -25,8 +25,8 @@ from fpdfp.families import Binomial
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import MOST_POINTS, ModelSpec, ProportionalityQuestion
 from fpdfp.federation.table import DIGITS, SiteTable, read_clusters, read_strata, read_times
-from fpdfp.formula.coding import Design
-from fpdfp.formula.tree import Coded, Survival
+from fpdfp.formula.coding import Design, InverseWeights
+from fpdfp.formula.tree import Coded, Poly, Spline, Survival
 from fpdfp.inference import (
     Heterogeneity,
     HeterogeneityTable,
@@ -115,6 +115,18 @@ def name_references(design: Design) -> dict[str, str]:
     """Return the reference level of each categorical factor that has one."""
     factors = [factor for term in design.terms for factor in term.factors if isinstance(factor, Coded)]
     return {one.name: str(one.levels[one.reference]) for one in factors if one.reference is not None}
+
+
+def name_knots(design: Design) -> dict[str, str]:
+    """Return the knots that were placed at quantiles, and the centres of orthogonal polynomials."""
+    named = {}
+    for factor in (factor for term in design.terms for factor in term.factors):
+        if isinstance(factor, Spline) and "df=" in factor.name:
+            inner = ", ".join(f"{knot:g}" for knot in factor.knots)
+            named[f"knots of {factor.name}"] = f"{inner or 'none'}; bounds {factor.lower:g} and {factor.upper:g}"
+        if isinstance(factor, Poly):
+            named[f"centres of {factor.name}"] = ", ".join(f"{one:.6g}" for one in factor.centres)
+    return named
 
 
 #: Why there are no standard errors of coefficients with limits.
@@ -331,8 +343,9 @@ class FitResult:
         errors
             ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
             :func:`fpdfp.inference.covariance`. For quantiles, which are no model of a distribution, ``"model"`` means
-            ``"robust"``. For Cox models, and with ``cluster(…)`` in the formula, ``"robust"`` means ``"HC0"``, as R's
-            ``coxph(robust=TRUE)``; with clusters the scores of rows that belong together are added up first.
+            ``"robust"``, and with :class:`fpdfp.InverseProbability` it means ``"HC0"``. For Cox models, and with
+            ``cluster(…)`` in the formula, ``"robust"`` means ``"HC0"``, as R's ``coxph(robust=TRUE)``; with clusters
+            the scores of rows that belong together are added up first.
         level
             Of the intervals.
         exponentiate
@@ -344,6 +357,8 @@ class FitResult:
         kind = errors
         if errors == "model" and not family.is_likelihood:
             kind = "robust"
+        if errors == "model" and self.inverse is not None:
+            kind = "HC0"
         cluster = None if self.plan is None else self.plan.design.cluster
         if kind == "robust" and (isinstance(self.outcome, Hazards) or cluster is not None):
             kind = "HC0"
@@ -353,7 +368,7 @@ class FitResult:
         )  # fmt: skip
         if cluster is not None and kind in ("HC0", "HC1"):
             found = dataclasses.replace(found, errors=f"{found.errors}, clustered by {cluster.column}")
-        if errors == "model" and isinstance(self.outcome, Ordered | Hazards):
+        if kind == "model" and isinstance(self.outcome, Ordered | Hazards):
             found = dataclasses.replace(found, errors="of the model (observed information)")
         return found
 
@@ -380,7 +395,11 @@ class FitResult:
             p, rows = len(self.flat()[0]), sum(site.rows for site in sites)  # those of weight 0 do not count
             weight = sum(site.weight for site in sites)
             random, survives = self.variances is not None, isinstance(self.outcome, Hazards)
-            likelihood = None if random else family.log_likelihood(self.deviance, self.saturated, weight, rows)
+            likelihood = (
+                None
+                if random or self.inverse is not None
+                else family.log_likelihood(self.deviance, self.saturated, weight, rows)
+            )
             more = {
                 "family": f"{family.name}, link {family.link}",
                 "has_dispersion": family.has_dispersion,
@@ -418,6 +437,7 @@ class FitResult:
             bits_up=self.bits_up,
             bits_down=self.bits_down,
             more=({"rows with": self.condition} if self.condition else {})
+            | ({} if self.plan is None else name_knots(self.plan.design))
             | self._more()
             | {f"without {name}": why for name, why in self.excluded.items()},
             **more,
@@ -453,6 +473,8 @@ class FitResult:
             remarks.append(f"not estimated, since other columns determine them: {', '.join(self.aliased)}")
         if self.plan is not None and self.plan.design.cluster is not None:
             remarks.append(f"rows belong together by {self.plan.design.cluster.column}: see errors='robust'")
+        if self.inverse is not None:
+            remarks.append("weights are inverse probabilities, which standard errors take for known")
         if self.imputed:
             remarks.append(
                 f"means were put in where {', '.join(self.imputed)} had no value: standard errors take them for known, "
@@ -492,8 +514,16 @@ class FitResult:
         """Test that some coefficients, by name, or linear combinations of all are 0 (:func:`inference.wald_test`)."""
         return wald_test(self.table(errors=errors), hypothesis, values)
 
+    @property
+    def inverse(self) -> InverseWeights | None:
+        """The inverse probabilities that weigh rows; None where something else does, or nothing."""
+        weights = None if self.plan is None else self.plan.design.weights
+        return weights if isinstance(weights, InverseWeights) else None
+
     def compare(self, larger: FitResult) -> HypothesisTest:
         """Test this model against a larger one of the same rows, of which it is a special case."""
+        if self.inverse is not None or larger.inverse is not None:
+            raise ArgumentError("model", "must not have inverse probabilities as weights: use wald_test")
         return likelihood_ratio_test(self.summary(), larger.summary())
 
     def variance_inflation(self) -> dict[str, tuple[float, int, float]]:
@@ -529,7 +559,7 @@ class FitResult:
         """
         names, values, sites = self._ordered()
         family = self.outcome.likelihood
-        if errors == "model" and not family.is_likelihood:
+        if errors == "model" and (not family.is_likelihood or self.inverse is not None):
             errors = "HC0"
         found = site_tables(
             names, values, sites, has_dispersion=family.has_dispersion, errors=errors, level=level,
