@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from fpdfp.federation.questions import SchemaQuestion, SumsQuestion
 from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.parsing import name_of, parse, parse_variable
-from fpdfp.formula.tree import Column, Comparison, Number
+from fpdfp.formula.tree import Arithmetic, Column, Comparison, Number, Poly
 from tests.desks import ANALYST
+from tests.test_cox_estimator import DeskCohort
 from tests.test_designs import ask, design, model
 
 
@@ -36,6 +38,7 @@ def patients() -> pd.DataFrame:
     })  # fmt: skip
     frame.loc[5, ["age", "born"]] = None
     frame["died"] = (rng.random(n) < 1 / (1 + np.exp(2.0 - frame.age.fillna(50) / 40))).astype(int)
+    frame["alive"] = 2 - frame.died
     return frame
 
 
@@ -254,3 +257,116 @@ class TestRows:
         assert guard.budget.spent.total == 2
         condition = Comparison(">=", Column("age"), Number(40.0))
         assert condition in guard.policy.approved
+
+
+class TestFederation:
+    """The same digits at the desks of sites with the default policy as on a table, and what is refused there."""
+
+    @pytest.fixture
+    def sites(self, patients: pd.DataFrame, tmp_path: Path) -> Iterator[DeskCohort]:
+        made = DeskCohort(patients, tmp_path)
+        yield made
+        for desk in made.desks:
+            desk.close()
+
+    @staticmethod
+    def propose(sites: DeskCohort, name: str, definition: str) -> None:
+        for desk in sites.desks:
+            desk.answer({"kind": "propose", "run": "r", "name": name, "text": definition}, ANALYST)
+            desk.approvals.answer(name, "yes")
+
+    @pytest.mark.parametrize(
+        "formula",
+        [
+            "died ~ ns(age, df=4) + C(score)", "died ~ bs(age, df=5)", "died ~ poly(age, 2) + ns(score, df=1)",
+            "cbind(died, alive) ~ age",
+        ],
+    )  # fmt: skip
+    def test_quantiles_and_moments(self, sites: DeskCohort, patients: pd.DataFrame, formula: str) -> None:
+        found, wanted = fit(sites, formula, None), fit(patients, formula)
+        assert found.coefficients_ == wanted.coefficients_
+        assert found.table().frame().equals(wanted.table().frame())
+        # Other models of the column go by the same edges, and a part of the rows as well.
+        if "ns(age" in formula:
+            assert fit(sites, "died ~ ns(age, df=3)", None).coefficients_ == fit(
+                patients, "died ~ ns(age, df=3)"
+            ).coefficients_  # fmt: skip
+            self.propose(sites, "some", "score > 0")
+            some, local = sites.filter("some"), LocalCohort(patients, "hospital").filter("score > 0")
+            assert fit(some, formula, None).coefficients_ == fit(local, formula, None).coefficients_
+
+    def test_definitions(self, sites: DeskCohort, patients: pd.DataFrame) -> None:
+        formula = "died ~ cut(age, [40, 60]) + years(born, visit)"
+        with pytest.raises(ArgumentError, match=r"a, b, c has not approved cut\(age, \[40, 60\]\): federation.propose"):
+            fit(sites, formula, None)
+        self.propose(sites, "group", "cut(age,[40,60])")
+        self.propose(sites, "duration", "years(born, visit)")
+        found, wanted = fit(sites, formula, None), fit(patients, formula)
+        assert found.coefficients_ == wanted.coefficients_
+        assert list(fit(sites, "died ~ group + duration", None).coefficients_.values()) == values(wanted)
+        smoker = "recode(smoking, {'never': 'no', 'former': 'yes', 'current': 'yes', '?': 'unknown'})"
+        self.propose(sites, "smoker", smoker)
+        local = LocalCohort(patients, "hospital")
+        local.propose("smoker", smoker)
+        shown = [str(fpdfp.table_one(one, ["score"], by="smoker")) for one in (sites, local)]
+        assert shown[0] == shown[1]
+
+    def test_knots_are_not_for_the_analyst(self, sites: DeskCohort, patients: pd.DataFrame) -> None:
+        desk = sites.desks[0]
+        found = fit(sites, "died ~ ns(age, df=3)", None)
+        knots = found.plan_.design.terms[0].factors[0]
+        edges = desk.budget.spent.edges["age"]
+        spline = parse("y ~ ns(age, knots=[41.5, 60], lower_bound=20, upper_bound=80)").terms[0][0]
+        spline = dataclasses.replace(spline, name="s")
+        own = {"response": Column("died")}
+        assert "knots that this site has not approved" in ask(desk, SumsQuestion(design(spline, **own)))["refused"]
+        near = dataclasses.replace(knots, knots=(edges[40], edges[60]))
+        assert near.knots != knots.knots
+        assert (
+            "only at the times, or edges, that were asked for first"
+            in ask(desk, SumsQuestion(design(near, **own)))["refused"]
+        )
+        assert "reply" in ask(desk, SumsQuestion(design(knots, **own)))
+        # Centres of polynomials that round values to few.
+        poly = Poly("p", Column("age"), 2, (1e17, 50.0), (0.0, 1.0), (1.0, 1.0))
+        assert "far from its values" in ask(desk, SumsQuestion(design(poly, **own)))["refused"]
+        poly = Poly("p", Column("age"), 2, (50.0, 50.0), (0.0, 1e19), (1.0, 1.0))
+        assert "far from its values" in ask(desk, SumsQuestion(design(poly, **own)))["refused"]
+        trials = design(
+            Column("age"), response=Arithmetic("/", Column("died"), Arithmetic("+", Column("died"), Column("age")))
+        )
+        for weights in (Column("age"), Arithmetic("+", Column("age"), Column("died"))):
+            asked = SumsQuestion(dataclasses.replace(trials, weights=weights))
+            assert "must be a column of this site" in ask(desk, asked)["refused"]
+
+    def test_weights_by_a_model_that_was_fitted_here(self, sites: DeskCohort, patients: pd.DataFrame) -> None:
+        treated, outcome = "died ~ age + score", "score ~ died"
+        given, known = fit(sites, treated, None), fit(patients, treated)
+        weights = fpdfp.InverseProbability(given)
+        model = fpdfp.FederatedGLM().fit(sites, outcome, weights=weights)
+        local = fpdfp.FederatedGLM().fit(patients, outcome, groups="hospital", weights=fpdfp.InverseProbability(known))
+        assert model.coefficients_ == local.coefficients_
+        assert str(model.table()) == str(local.table())
+        assert "inverse probability of died ~ age + score" in "".join(
+            one.read_text(errors="replace") for one in sites.desks[0].folder.iterdir() if one.is_file()
+        )
+        # Other coefficients, and those of a model that was fitted elsewhere.
+        node = weights.describe()
+        asked = SumsQuestion(design(Column("died"), response=Column("score")))
+        for changed in (
+            dataclasses.replace(node, coefficients=tuple(one * 1.0001 for one in node.coefficients)),
+            dataclasses.replace(node, treatment=dataclasses.replace(node.treatment, terms=node.treatment.terms[:1]),
+                                coefficients=node.coefficients[1:]),
+        ):  # fmt: skip
+            question = dataclasses.replace(asked, design=dataclasses.replace(asked.design, weights=changed))
+            assert "were fitted here" in ask(sites.desks[0], question)["refused"]
+        with pytest.raises(ArgumentError, match="use wald_test"):
+            model.compare(local)
+        for wrong, problem in (
+            (fpdfp.FederatedLogisticRegression(fpdfp.L1(0.1)).fit(patients, treated, groups="hospital"), "a penalty"),
+            (fpdfp.FederatedGLM().fit(patients, "age ~ score", groups="hospital"), "logistic or binomial"),
+            (fpdfp.FederatedGLM("binomial"), "fitted to a formula"), ("score", "fitted to a formula"),
+            (fpdfp.FederatedGLM("binomial", site_effects="fixed").fit(patients, treated, "hospital"), "site effects"),
+        ):  # fmt: skip
+            with pytest.raises(ArgumentError, match=problem):
+                fpdfp.InverseProbability(wrong)

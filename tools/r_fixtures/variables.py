@@ -15,7 +15,8 @@ tight <- glm.control(epsilon = 1e-15, maxit = 200)
 exact <- coxph.control(eps = 1e-14, iter.max = 100)
 complete <- list(
   birthwt = birthwt, pbc = transform(pbc[1:312, ], event = as.numeric(status == 2), arm = trt - 1),
-  lung = transform(lung, event = status - 1, female = sex - 1), infert = transform(infert, induced1 = as.numeric(induced > 0)),
+  lung = transform(lung, event = status - 1, female = sex - 1),
+  infert = transform(infert, induced1 = as.numeric(induced > 0)),
   menarche = transform(menarche, No = Total - Menarche), snails = transform(snails, Alive = N - Deaths),
   esoph = transform(esoph, agegp = as.character(agegp), alcgp = as.character(alcgp), tobgp = as.character(tobgp)),
   retinopathy = transform(retinopathy, event = status, arm = trt),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import dataclasses
 import datetime
 import hashlib
@@ -130,6 +131,9 @@ class RequestGuard:
     def __init__(self, name: str, table: Table, policy: Policy, folder: Path, questions: Any = None) -> None:
         self.name, self.policy, self.folder = name, policy, Path(folder)
         #: The table and the policy of the file, to which variables are added that were approved since.
+        table = copy.copy(table)
+        # Columns are made here by approved definitions alone.
+        table.derives = False  # type: ignore[attr-defined]
         self._table, self._policy, self._approved = table, policy, dict[str, str]()
         self.table: Any = table if not policy.variables else table.with_variables(policy.variables)  # type: ignore[attr-defined]
         self.approvals = Approvals(self.folder)
