@@ -26,7 +26,18 @@ import pandas as pd
 
 import fpdfp
 from fpdfp.cohorts import spec
-from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, Informations, LocalModels, Overdispersions, Spread
+from fpdfp.cohorts.losses import (
+    At,
+    Bounds,
+    Constants,
+    Duals,
+    Facts,
+    Informations,
+    Jeffreys,
+    LocalModels,
+    Overdispersions,
+    Spread,
+)
 from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, HeldScores
 from fpdfp.cohorts.requests import Address, Place, Request
 from fpdfp.compress.fixed import EXACT
@@ -65,7 +76,7 @@ together, which `tests/test_attacks.py`, `tests/test_many_policy.py` and `tests/
 """
 ROWS = 400
 #: The answers of the default policy come in parts of so many, each with a seed of its own.
-PART = 5_000
+PART = 2_000
 #: So many things are asked of a model.
 SERIES = 24
 HUGE = 10**12
@@ -285,6 +296,9 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
     factor = fpdfp.linops.Matrix(np.outer(direction, direction)) if x.ndim == 1 else None
     some = np.sort(rng.choice(x.size, int(rng.integers(1, x.size + 1)), replace=False)) if x.ndim == 1 else np.zeros(1)
     wide = x.astype(np.float64)
+    third = (
+        np.outer(direction, direction).ravel()[: x.size**2].reshape(x.size, x.size) if x.ndim == 1 else np.eye(x.size)
+    )
     return [
         lambda: At(x, ["values", "gradients"]), lambda: At(x, ["values", "gradients"]),
         lambda: At(x, ["values", "gradients"]), lambda: Informations(wide, bool(rng.random() < 0.5)), Facts, Bounds,
@@ -293,6 +307,7 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
         lambda: FeatureBounds("slopes" if rng.random() < 0.5 else "curvatures"),
         lambda: LocalModels(some.astype(np.int64), wide.ravel()[some.astype(np.int64)]),
         lambda: Overdispersions(wide, float(10.0 ** rng.uniform(-6, 6))), lambda: Spread(wide),
+        lambda: Jeffreys(wide, third + 10.0 ** rng.uniform(-9, 0) * np.eye(x.size)),
         lambda: Slopes(Announced.rounded(fpdfp.compress.Full(), x), 127), lambda: QuantizedMoments(2000),
         lambda: Sketch(1),
         lambda: many_at(rng, x, HeldScores, score=str(rng.choice(["brier", "deviance", "accuracy", "moments"]))),
@@ -300,7 +315,7 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
         lambda: many_at(rng, x, DualSums, wants="gap", shrinks=np.ones(2)),
         lambda: Duals(digest([wide]), str(rng.choice(["start", "gradient", "curvature", "gap", "hessian"])), np.ones(1),
                       direction if rng.random() < 0.7 else None, 1.0, wide),
-    ][rng.integers(23)]()  # fmt: skip
+    ][rng.integers(24)]()  # fmt: skip
 
 
 def computed_at(rng: np.random.Generator, x: Any) -> Callable[[Any], Any]:
@@ -685,6 +700,18 @@ def attack_by_constants(site: Site, rng: np.random.Generator) -> bool:
     return bool(told) and tells_a_length(told, site.guard.table.features(about, "north").X)
 
 
+def attack_by_rounding(site: Site, rng: np.random.Generator) -> bool:
+    """Ask for gradients of two models whose ages are rounded from that of one person on."""
+    terms = tuple(Term((Numeric(one, Column(one)),), i) for i, one in enumerate(("age", *MEASURED)))
+    design, told, digit = Design(Column("died"), terms, ("age", *MEASURED)), list[Any](), np.spacing(2.0**39)
+    for added in (2.0**40 - 101.0, 2.0**40 - 101.0 + digit):
+        centre = np.array([-added, 0.0, 0.0, 0.0])
+        about = ModelSpec(design, np.zeros(0), centre, np.ones(4), True, "Logistic", (0, 1), np.zeros(5))
+        x = np.array([1.0, 0.0, 0.0, 0.0, -(added + 60.0)]) / 32.0
+        told += [one[..., 1:] for one in arrays_in(site.ask(about, At(x, ["gradients"])), None)]
+    return len(told) == 2 and tells_one_row(told, np.column_stack([site.frame[list(MEASURED)], np.ones(ROWS)]))
+
+
 def attack_by_schema(site: Site, rng: np.random.Generator) -> bool:
     """Ask for the extremes of columns."""
     told = site.ask(questions.SchemaQuestion())
@@ -695,7 +722,7 @@ def attack_by_schema(site: Site, rng: np.random.Generator) -> bool:
 #: Attacks of one idea each; most tries are made of anything.
 SINGLE = (
     attack_by_cuts, attack_by_combination, attack_by_weights, attack_by_levels, attack_by_domain, attack_by_folds,
-    attack_by_constants,
+    attack_by_constants, attack_by_rounding,
     attack_by_schema,
 )  # fmt: skip
 #: Rules without which a row must be found by this generator. Without the others ("kinds", "rows", "parameters",

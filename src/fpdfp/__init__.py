@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         FederatedMultinomialRegressionCV,
         FederatedOrdinalRegression,
         FederatedOrdinalRegressionCV,
+        Firth,
         Fused,
         Graph,
         Group,
@@ -93,7 +94,6 @@ if TYPE_CHECKING:
         histogram,
         load_model,
         log_rank_test,
-        masked_glm,
         private_model,
         survival_curves,
         table_one,
@@ -144,6 +144,7 @@ __all__ = [
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
     "Federation",
+    "Firth",
     "Folds",
     "Fused",
     "Graph",
@@ -187,7 +188,6 @@ __all__ = [
     "log_rank_test",
     "loggers",
     "losses",
-    "masked_glm",
     "methods",
     "minimize",
     "models",
@@ -216,14 +216,14 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "CrossValidation ElasticNet Fused Graph Group InverseProbability L1 MCP Ridge SCAD "
+        "models": "CrossValidation ElasticNet Firth Fused Graph Group InverseProbability L1 MCP Ridge SCAD "
         "SparseGroup TotalVariation "
         "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "correlations fit_sites histogram load_model log_rank_test masked_glm private_model "
+        "correlations fit_sites histogram load_model log_rank_test private_model "
         "survival_curves table_one",
         "federation": "Federation",
         "federation.cohort": "LocalCohort",

@@ -12,7 +12,7 @@ import numpy as np
 from fpdfp import _checks, rng
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import Question, question, questions, reveals
-from fpdfp.cohorts.serialization import validate
+from fpdfp.cohorts.serialization import check_numbers, validate
 from fpdfp.compress import Compressor
 from fpdfp.errors import MessageError
 from fpdfp.methods.base import Algorithm
@@ -182,7 +182,13 @@ class Reply:
         if strange:
             raise MessageError(f"a reply: is made of {sorted(kinds)}, not of {strange}")
         came = {name: one for name, one in given.items() if one is not None}
-        return cls([], {name: validate(one, kinds[name], f"a reply: {name}") for name, one in came.items()})
+        answers = {name: validate(one, kinds[name], f"a reply: {name}") for name, one in came.items()}
+        for name, answer in answers.items():
+            try:
+                check_numbers(answer)
+            except MessageError as error:
+                raise MessageError(f"a reply: {name}: {error}") from None
+        return cls([], answers)
 
     def part(self, name: str) -> Any:
         """Return the answer to a question that was asked."""
@@ -322,6 +328,8 @@ class WorkDone:
     bits: IntArray | None = None
     work: tuple[int, int] = (0, 0)
     diverged: str = ""
+
+    unbounded = ("bits", "work")  # those of the messages that come along; counts of steps
 
     def __post_init__(self) -> None:
         if not all(0 <= count <= LARGEST_WORK for count in self.work):

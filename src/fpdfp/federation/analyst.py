@@ -121,6 +121,7 @@ class Federation(TableCohort):
         self._norm_bound = norm_bound
         self._link, self._asking = link, Asking(link)
         self._names: list[str] | None = None
+        self._level: str | None = None
         self._engine: FederationEngine | None = None
 
     def __repr__(self) -> str:
@@ -261,6 +262,23 @@ class Federation(TableCohort):
         for line in self.status().warnings:
             log.warning("%s", line)
         return Schemas(self.names, self.ask_each(SchemaQuestion()).answers)
+
+    def at_level(self) -> TableCohort:
+        if self._level is None:
+            trees = {name: {"kind": "budget"} for name in self.names}
+            came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
+            levels = {name: str(one.get("level", "filter")) for name, one in came.items()}
+            if len(set(levels.values())) > 1:
+                each = ", ".join(f"{level} at {name}" for name, level in levels.items())
+                raise ArgumentError("federation", f"must have sites of one level, got {each}")
+            self._level = next(iter(levels.values()))
+        if self._level == "filter":
+            return self
+        from fpdfp.federation.masked import MaskedCohort
+
+        if self.rows:
+            raise ArgumentError("condition", f"must be none: sites of the level {self._level} answer about all rows")
+        return MaskedCohort(self)
 
     def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
         rows = {"rows": self.rows} if self.rows else {}

@@ -20,6 +20,7 @@ from fpdfp.federation.questions import ModelSpec, SchemaQuestion, write, write_a
 from fpdfp.federation.table import SiteTable, make_losses
 from fpdfp.formula.parsing import parse_condition
 from fpdfp.losses import Losses
+from fpdfp.traffic import count_exchange
 
 
 class TableCohort(Cohort):
@@ -55,6 +56,13 @@ class TableCohort(Cohort):
     def losses(self, spec: ModelSpec) -> Losses:
         """Return the losses of a model, a client for each site, in order; those at sites know their engine."""
 
+    #: What protects the sites: their filters, sums over all of them, or noise.
+    level: str = "filter"
+
+    def at_level(self) -> TableCohort:
+        """Return the cohort as the policies of its sites let it be asked."""
+        return self
+
     def without(self, sites: Collection[str]) -> TableCohort:
         """Return the cohort without some sites."""
         raise NotImplementedError(f"{type(self).__name__} has no parts")
@@ -77,14 +85,16 @@ class TableCohort(Cohort):
         raise NotImplementedError(f"{type(self).__name__} has no filter")
 
     def ask(self, question: Question, clients: IntArray | None = None) -> Total:
+        count_exchange(question.name)
         names = [self.names[i] for i in range(len(self.names)) if clients is None or i in clients]
         # A sum over one site is the result of that site.
-        answers = self.gather(question, names, each=len(names) == 1 and not question.by_site)
+        answers = self.gather(question, names, each=len(names) == 1 and not question.plain)
         sums = question.add_up(answers, np.arange(len(answers)))
         return Total(sums, len(answers), *_count(question, answers))
 
     def ask_each(self, question: Question) -> Each:
-        answers = self.gather(question, self.names, each=not question.by_site)
+        count_exchange(question.name)
+        answers = self.gather(question, self.names, each=not question.plain)
         return Each(answers, *_count(question, answers))
 
 

@@ -24,8 +24,20 @@ from fpdfp.models.descriptives import (
 from fpdfp.models.formulas import InverseProbability
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
-from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
-from fpdfp.models.protected import MaskedFit, PrivateModel, masked_glm, private_model
+from fpdfp.models.penalty import (
+    L1,
+    MCP,
+    SCAD,
+    ElasticNet,
+    Firth,
+    Fused,
+    Graph,
+    Group,
+    Ridge,
+    SparseGroup,
+    TotalVariation,
+)
+from fpdfp.models.protected import PrivateModel, private_model
 from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model, read_parameter
 from fpdfp.models.site_fits import SiteFits, fit_sites
@@ -49,6 +61,7 @@ __all__ = [
     "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
+    "Firth",
     "FitResult",
     "Fused",
     "Graph",
@@ -56,7 +69,6 @@ __all__ = [
     "GroupCurves",
     "Histogram",
     "InverseProbability",
-    "MaskedFit",
     "PrivateModel",
     "Ridge",
     "SiteFits",
@@ -67,7 +79,6 @@ __all__ = [
     "histogram",
     "load_model",
     "log_rank_test",
-    "masked_glm",
     "private_model",
     "read_parameter",
     "survival_curves",

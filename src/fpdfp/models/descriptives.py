@@ -45,7 +45,7 @@ def table_one(
 
     Sites tell sums; means, deviations, tests and standardised differences are exact. There is no rank test: it needs
     the order of all rows. A column of which a site cannot tell a group without telling few rows is withheld there, and
-    the table states it.
+    the table states at how many sites.
 
     Parameters
     ----------
@@ -78,15 +78,9 @@ def table_one(
     SMD: the largest standardised difference of two groups
     """
     asked = _read(source, columns, by, groups, levels)
-    told = asked.cohort.ask_each(asked.question)
-    total: Descriptions = asked.question.add_up(told.answers, np.arange(len(told.answers)))
+    total: Descriptions = asked.cohort.ask(asked.question).sums
     names = [*asked.numbers, *(one.coded for one in asked.factors)]
-    withheld = {
-        names[place]: tuple(
-            site for site, one in zip(asked.cohort.names, told.answers, strict=True) if place in one.withheld
-        )
-        for place in total.withheld
-    }
+    withheld = {name: int(sites) for name, sites in zip(names, total.withheld, strict=True) if sites}
     numbers = dict(_number_rows(asked, total))
     if quartiles and asked.numbers:
         numbers |= _add_quartiles(asked, total, numbers)
@@ -275,6 +269,7 @@ def _read(source: Any, columns: Sequence[str], by: str | None, groups: Any, leve
         source = LocalCohort(source, groups)
     elif groups is not None:
         raise ArgumentError("groups", "must be None for a federation, whose sites are known")
+    source = source.at_level()
     factors = [_read_column(one) for one in columns]
     group = None if by is None else _read_column(f"C({by})" if "(" not in by else by)
     names = [one.column for one in (*factors, group) if isinstance(one, Categorical)]
@@ -331,7 +326,7 @@ def _number_rows(asked: _Asked, total: Descriptions) -> list[tuple[str, NumberRo
 
 def _add_quartiles(asked: _Asked, total: Descriptions, found: dict[str, NumberRow]) -> dict[str, NumberRow]:
     """Return rows with quartiles, from histograms with edges that do not depend on groups."""
-    kept = [i for i in range(len(asked.numbers)) if i not in total.withheld]
+    kept = [i for i in range(len(asked.numbers)) if not total.withheld[i]]
     if not kept:
         return {}
     known = asked.cohort.edges
@@ -523,6 +518,7 @@ def _read_curves(source: Any, text: str, groups: Any, levels: Levels) -> _Curves
         source = LocalCohort(source, groups)
     elif groups is not None:
         raise ArgumentError("groups", "must be None for a federation, whose sites are known")
+    source = source.at_level()
     formula = parse(text)
     check_response(formula, survival=True)
     if formula.cluster is not None:

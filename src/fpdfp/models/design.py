@@ -237,6 +237,11 @@ def design_of_formula(
     ``intercept`` is whether categories are coded as besides one; ``options`` are ``missing``, ``levels`` and
     ``weights`` of :func:`fpdfp.models.formulas.plan`.
     """
+    if settings.effects != "none" and cohort.level != "filter":
+        raise ArgumentError(
+            "site_effects", f"must be 'none' at the level {cohort.level!r}: the sums of a column that is not zero at "
+            "one site alone are that site's",
+        )  # fmt: skip
     asking = Asking(cohort)
     found = plan(asking, formula, classify=classify, survival=survival, intercept=intercept, **options)
     d, names = len(found.design.names), asking.names
