@@ -246,16 +246,18 @@ def count_below(table: Any, columns: Sequence[str], edges: Sequence[Array], by: 
     return Histograms(counts, counts, totals)
 
 
-def find_edges(total: Descriptions) -> list[Array]:
-    """Return the edges of histograms: the same whatever groups there are."""
+def find_edges(total: Descriptions, whole: Sequence[bool]) -> list[Array]:
+    """Return the edges of histograms, the same whatever groups there are: whole numbers have a cell each, if few."""
     edges = []
-    for known, means, scatters in zip(total.known, total.means, total.scatters, strict=True):
+    for known, means, scatters, integer in zip(total.known, total.means, total.scatters, whole, strict=True):
         n = int(known.sum())
         mean = float(known @ means) / max(n, 1)
         variance = float(scatters.sum() + known @ (means - mean) ** 2) / max(n - 1, 1)
         deviation = math.sqrt(variance) or max(abs(mean), 1.0)
         step = 10.0 ** math.floor(math.log10(deviation / STEPS))
         step *= max(one for one in (1.0, 2.0, 5.0) if one * step <= deviation / STEPS * (1 + 1e-9))
+        if integer and 2 * COVERED * deviation + 2 <= MOST_EDGES:
+            step = 1.0
         first, last = math.floor((mean - COVERED * deviation) / step), math.ceil((mean + COVERED * deviation) / step)
         edges.append(np.round(np.arange(first, last + 1) * step, max(0, -math.floor(math.log10(step)))))
     return edges

@@ -76,8 +76,9 @@ EFFECTIVE, IN_A_GROUP = 30.0, 15.0
 TOO_FEW = sentences()["point"][1]
 #: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
 SMOOTH = ("brier", "deviance")
-#: To this many digits an area under a ROC curve is sent; in this many cells rows are counted at further points.
-DIGITS, CELLS, LEAST_CELLS = 4, 24, 4
+#: To so many digits an area under a ROC curve is sent, and to so many of its own a mean absolute error; in so many
+#: cells rows are counted at further points.
+DIGITS, ERROR_DIGITS, CELLS, LEAST_CELLS = 4, 3, 24, 4
 
 
 # --- What may stand where ---------------------------------------------------------------------------------------------
@@ -192,7 +193,12 @@ def _has_number(node: Any, operator: str) -> bool:
 
 
 def check_centres(design: Design, rows: Any, policy: Policy, means: Array, centre: Array | None = None) -> None:
-    """Refuse numbers that columns are centred by, in the formula and after it, that are far from these columns."""
+    """Refuse numbers that columns are centred by, in the formula and after it, that are far from these columns.
+
+    And means that stand for few missing values: two models with different ones differ in these rows.
+    """
+    for name in design.filled:
+        check_cells(rows.values(name).missing.sum(), f"missing values of {name[:99]!a} that are filled in", policy)
     known = dict(zip(design.filled, map(float, means), strict=True))
     for term in design.terms:
         for factor in term.factors:
@@ -531,6 +537,8 @@ class GuardedData(Offer):
         if name == "lipschitz_in" and policy.goes_by("constants"):
             check_products(policy)  # those in a chosen direction are second moments
             policy.refuse_if(isinstance(losses, Cox), "coordinates")
+        if name == "slope_bounds" and policy.goes_by("constants"):
+            return self._slope_bounds
         if name in REFUSED:
             policy.refuse_if(True, "single_rows", what=REFUSED[name])
         if name in PAIRS:
@@ -542,6 +550,15 @@ class GuardedData(Offer):
             except OutsideError:
                 raise refuse("start") from None
         return found
+
+    def _slope_bounds(self, clients: IntArray) -> Array | None:
+        """Return larger bounds, by squares: Σ|x − c| has an edge at each x, so that many c tell all of them."""
+        losses = self._rule.losses
+        if losses.slope_bounds(np.arange(0)) is None:
+            return None
+        rows = [losses._rows_of(int(client)) for client in clients]
+        means = [(X.multiply(X) if hasattr(X, "multiply") else X * X).mean(axis=0) for X in rows]
+        return np.array([losses.steepest * np.sqrt(np.asarray(one, dtype=np.float64).ravel()) for one in means])
 
     def _at_point(self, name: str, found: Any, x: Array, *given: Any, **options: Any) -> Any:
         losses, watch = self._rule.losses, self._watch
@@ -818,13 +835,14 @@ def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *,
 
     With ``few`` there are only a given number of cells as a curve needs.
     """
-    policy, withheld, sums, hits = rule.policy, list(found.withheld), found.sums, found.hits
+    policy, withheld, hits = rule.policy, list(found.withheld), found.hits
     if not policy.goes_by("cells"):
         return found
     # Rounded areas do not reveal that one pair of rows has changed places.
     areas = found.areas.copy()
     areas[:, 0], areas[:, 1] = np.round(areas[:, 0], DIGITS), 0.5 * 10.0**-DIGITS
     least = policy.cell
+    sums = found.round_errors(ERROR_DIGITS)  # Σ|y − xβ| has an edge at each row: its slopes beside it tell the row
     try:
         predictors = [one.coarsen(max(least, _least_of_few(one)) if few else least) for one in found.predictors]
     except RefusalError:

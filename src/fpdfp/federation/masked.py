@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts import spec as specs
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import Tree
 from fpdfp.cohorts.local import Clients, LocalParticipants, RunState
 from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts
@@ -487,7 +487,7 @@ class MaskedEngine(RemoteEngine):
         ask: Tree = {
             "kind": "losses",
             "spec": self._tree,
-            "question": {question.name: write_part(question, specs.dump)},
+            "question": {question.name: write_part(question, parcels.dump)},
         }
         ask |= {"rows": self._rows} if self._rows else {}
         ask |= {"features": np.frombuffer(features, np.int64)} if features else {}

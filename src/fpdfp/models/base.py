@@ -350,8 +350,8 @@ class FederatedModel(BaseEstimator):
         """Fit rows and outcomes, or a formula y to a table or to a federation."""
         settings = self._settings_of(y)
         make = self._design(X, y, groups, settings, **options)
-        cohort: Any = self._cohort(X, y, groups, on_refusal)
         with counting_exchanges() as exchanges:
+            cohort: Any = self._cohort(X, y, groups, on_refusal)
             fit = self._fit_willing(make, cohort, settings, on_refusal)
             self.fitted_ = fit = dataclasses.replace(fit, exchanges=exchanges)
             if fit.run_folder is not None:

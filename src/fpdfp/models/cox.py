@@ -23,7 +23,7 @@ from fpdfp.models.design import Design, Settings
 from fpdfp.models.formulas import Asking, InverseProbability, Plan
 from fpdfp.models.outcomes import Data, Hazards, Outcome
 from fpdfp.models.penalty import ModelPenalty, Name
-from fpdfp.models.result import EventTimes, FitResult
+from fpdfp.models.result import VARIES, EventTimes, FitResult
 from fpdfp.models.rows import read_rows
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves
 from fpdfp.survival.counts import check_grid
@@ -222,6 +222,8 @@ class FederatedCoxRegression(FederatedModel):
     def _complete(self, fit: FitResult, design: Design) -> FitResult:
         """Ask for concordance and baseline hazards."""
         assert fit.run is not None
+        if fit.plan is not None and fit.plan.design.varies:
+            return dataclasses.replace(fit, times=EventTimes(None, None, VARIES))
         x, grid = fit.run.x.astype(np.float64), self._baseline_times()
         concordance: Concordance | None = None
         found: list[Baselines] = []

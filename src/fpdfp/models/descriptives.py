@@ -24,7 +24,7 @@ from fpdfp.formula.parsing import parse
 from fpdfp.formula.tree import Categorical, Coded, Column, Formula, Level, Numeric, Survival
 from fpdfp.inference.hypotheses import HypothesisTest
 from fpdfp.inference.table import format_number, format_p
-from fpdfp.inference.table_one import LevelRows, NumberRow, TableOne, find_quantile
+from fpdfp.inference.table_one import LevelRows, NumberRow, RankTest, TableOne, find_quantile
 from fpdfp.models.formulas import Asking, check_response
 from fpdfp.survival import RiskCounts, RiskTotal, SurvivalCurve, kaplan_meier
 from fpdfp.survival.counts import check_grid
@@ -43,9 +43,10 @@ def table_one(
 ) -> TableOne:
     """Return the first table of a paper: means and deviations, or counts and percentages, of columns by group.
 
-    Sites tell sums; means, deviations, tests and standardised differences are exact. There is no rank test: it needs
-    the order of all rows. A column of which a site cannot tell a group without telling few rows is withheld there, and
-    the table states at how many sites.
+    Sites tell sums; means, deviations, tests and standardised differences are exact. With quartiles, two groups are
+    compared by Wilcoxon's test too, from counts in cells, with bounds of the p value of exact ranks; whole numbers have
+    a cell each where that is at most 500 cells, and then it is exact. A column of which a site cannot tell a group
+    without telling few rows is withheld there, and the table states at how many sites.
 
     Parameters
     ----------
@@ -168,7 +169,7 @@ def histogram(
         plain = DescriptionQuestion(asked.question.columns)
         known = asked.cohort.edges
         if column not in known:
-            known[column] = find_edges(asked.cohort.whole.ask(plain).sums)[0]
+            known[column] = find_edges(asked.cohort.whole.ask(plain).sums, asked.whole)[0]
         grid = known[column]
     else:
         grid = _checks.float_array("edges", edges, dtype=np.float64)
@@ -248,13 +249,14 @@ def correlations(source: Any, columns: Sequence[str], groups: Any = None) -> Cor
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """What is asked: the columns of numbers and the factors, and their order in the table."""
+    """What is asked: the columns of numbers and the factors, their order in the table, and which are whole numbers."""
 
     cohort: TableCohort
     numbers: tuple[str, ...]
     factors: tuple[Coded, ...]
     by: Coded | None
     order: tuple[str, ...]
+    whole: tuple[bool, ...]
 
     @property
     def question(self) -> DescriptionQuestion:
@@ -292,7 +294,8 @@ def _read(source: Any, columns: Sequence[str], by: str | None, groups: Any, leve
         else:
             coded.append(made)
     made_by = None if group is None else _code(group, getattr(group, "column", ""), agreed)
-    return _Asked(source, tuple(numbers), tuple(coded), made_by, tuple(order))
+    whole = tuple(agreed.kinds[name] == "integer" for name in numbers)
+    return _Asked(source, tuple(numbers), tuple(coded), made_by, tuple(order), whole)
 
 
 def _read_column(text: str) -> Numeric | Categorical:
@@ -329,8 +332,8 @@ def _add_quartiles(asked: _Asked, total: Descriptions, found: dict[str, NumberRo
     kept = [i for i in range(len(asked.numbers)) if not total.withheld[i]]
     if not kept:
         return {}
-    known = asked.cohort.edges
-    edges = [known.setdefault(name, one) for name, one in zip(asked.numbers, find_edges(total), strict=True)]
+    known, own = asked.cohort.edges, find_edges(total, asked.whole)
+    edges = [known.setdefault(name, one) for name, one in zip(asked.numbers, own, strict=True)]
     names = tuple(asked.numbers[i] for i in kept)
     told: Histograms = asked.cohort.ask(HistogramQuestion(names, [edges[i] for i in kept], asked.by)).sums
     made = {}
@@ -339,7 +342,8 @@ def _add_quartiles(asked: _Asked, total: Descriptions, found: dict[str, NumberRo
             tuple(find_quantile(low, high, int(n), edges[i].tolist(), share) for share in (0.25, 0.5, 0.75))
             for low, high, n in zip(least, most, totals, strict=True)
         )
-        made[name] = dataclasses.replace(found[name], quartiles=quartiles)
+        ranks = RankTest.of_counts(least, most, totals) if len(totals) == 2 else None
+        made[name] = dataclasses.replace(found[name], quartiles=quartiles, ranks=ranks)
     return made
 
 

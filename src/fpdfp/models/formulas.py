@@ -21,7 +21,7 @@ from fpdfp.federation.descriptives import COVERED, DescriptionQuestion, Histogra
 from fpdfp.federation.questions import MomentsQuestion, SchemaQuestion, SumsQuestion, SumsTotal
 from fpdfp.formula.coding import Design, Imputation, InverseWeights, Term, code
 from fpdfp.formula.evaluation import NO_VALUE
-from fpdfp.formula.parsing import parse, parse_weights
+from fpdfp.formula.parsing import clocks_of, parse, parse_weights
 from fpdfp.formula.tree import (
     Arithmetic,
     Column,
@@ -35,7 +35,7 @@ from fpdfp.formula.tree import (
     Standard,
     Survival,
     rebuild,
-)
+)  # fmt: skip
 
 #: The shares of rows outside of the bounds of natural splines, on each side; the rows that cells have for this; and the
 #: least part of the variance of a power that lower ones leave.
@@ -192,11 +192,18 @@ def plan(
         formula = dataclasses.replace(formula, weights=node)
     agreed = _agree(asking, formula, levels, classify)
     classes = _classes(formula, agreed, classify=classify)
-    formula = _place_knots(asking, formula)
+    formula = _place_knots(asking, formula, agreed)
     plain = rebuild(formula, lambda node: node.inner if isinstance(node, Standard) else node)
 
     def design_of(tree: Formula) -> Design:
-        return code(tree, agreed.kinds, agreed.levels, missing=missing, absent=agreed.absent)
+        # The hazard has what is the same in all rows at a time: levels are coded as besides that.
+        clocks = tuple((one,) for one in clocks_of(tree))
+        tree = dataclasses.replace(tree, terms=(*clocks, *tree.terms))
+        made = code(tree, agreed.kinds, agreed.levels, missing=missing, absent=agreed.absent)
+        if not clocks:
+            return made
+        kept = [dataclasses.replace(one, term=one.term - len(clocks)) for one in made.terms if one.term >= len(clocks)]
+        return dataclasses.replace(made, terms=tuple(kept), titles=made.titles[len(clocks) :])
 
     design = design_of(plain)
     sums: SumsTotal = asking.ask(SumsQuestion(design, classes))
@@ -352,7 +359,7 @@ def _resolve(formula: Formula, known: dict[Standard, tuple[float, float]], count
     return changed
 
 
-def _place_knots(asking: Asking, formula: Formula) -> Formula:
+def _place_knots(asking: Asking, formula: Formula, agreed: Agreed) -> Formula:
     """Return a formula in which splines have knots at quantiles over all rows of the sites, rounded to edges of cells.
 
     Inner knots are at equal shares of rows, as R's. Bounds are at 5 % and 95 % for natural splines, which are lines
@@ -370,7 +377,7 @@ def _place_knots(asking: Asking, formula: Formula) -> Formula:
         withheld = [name for name, sites in zip(new, told.sums.withheld, strict=True) if sites]
         if withheld:
             raise ArgumentError("formula:", f"a site does not tell of {', '.join(withheld)}, so it has no quantiles")
-        known |= dict(zip(new, find_edges(told.sums), strict=True))
+        known |= dict(zip(new, find_edges(told.sums, [agreed.kinds[name] == "integer" for name in new]), strict=True))
     edges = [known[name] for name in names]
     counts: Histograms = asking.ask(HistogramQuestion(names, edges, fewest=CELL))
     placed = {}

@@ -719,9 +719,17 @@ class Hazards(Outcome):
         return Coefficients(row[:-1], 0.0, np.zeros(0))
 
     def predictor(self, fit: FitResult, effects: Array) -> tuple[Predictor, int]:
+        self._check_fixed(fit)
         return Predictor("Cox", fit.coef), len(fit.coef)
 
+    @staticmethod
+    def _check_fixed(fit: FitResult) -> None:
+        """Refuse risks where they change with time."""
+        if fit.plan is not None and fit.plan.design.varies:
+            raise ArgumentError("model", "has effects that change with time, so that rows have no single risk")
+
     def decide(self, fit: FitResult, X: Any, offset: Any, site: Any) -> Array:
+        self._check_fixed(fit)
         return fit.shift(fit.scores(X)[:, 0], X, offset)
 
     respond = decide

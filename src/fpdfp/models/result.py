@@ -136,6 +136,8 @@ BOUNDED = (
 )
 
 
+#: Why there are no baselines, predictions and concordances.
+VARIES = "effects change with time"
 #: The most that coefficients are taken to be of the rows near a quantile.
 MOST_OWN = 0.9
 
@@ -778,6 +780,8 @@ class FitResult:
         """
         if self.plan is None or not isinstance(self.outcome, Hazards):
             raise ArgumentError("model", "must be a Cox model of a formula for a test of proportional hazards")
+        if self.plan.design.varies:
+            raise ArgumentError("model", f"must have proportional hazards to test, but {VARIES}")
         _checks.choice("transform", transform, get_args(Transform))
         cohort = (X if isinstance(X, TableCohort) else LocalCohort(X, groups)).at_level()
         d, kept = len(self.coef), [j for j, name in enumerate(self.names.features) if name not in self.aliased]
