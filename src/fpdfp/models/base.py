@@ -379,7 +379,8 @@ class FederatedModel(BaseEstimator):
             try:
                 design = make(cohort)
                 found = self._complete(self._fit_design(design, settings), design)
-                return dataclasses.replace(found, excluded=excluded)
+                condition = "" if cohort is None else cohort.rows
+                return dataclasses.replace(found, excluded=excluded, condition=condition)
             except RefusalError as error:
                 if on_refusal == "stop" or cohort is None or not error.sites or set(cohort.names) <= set(error.sites):
                     raise
