@@ -29,6 +29,7 @@ from fpdfp.cohorts import spec
 from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, Informations, LocalModels, Overdispersions, Spread
 from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, HeldScores
 from fpdfp.cohorts.requests import Address, Place, Request
+from fpdfp.cohorts.sums import ANYWHERE, SumsAt
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
@@ -285,6 +286,9 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
     factor = fpdfp.linops.Matrix(np.outer(direction, direction)) if x.ndim == 1 else None
     some = np.sort(rng.choice(x.size, int(rng.integers(1, x.size + 1)), replace=False)) if x.ndim == 1 else np.zeros(1)
     wide = x.astype(np.float64)
+    parts: Any = [("value", "gradient"), ("gradient", "hessian"), ("information",), ("start",), ("facts",)][
+        rng.integers(5)
+    ]
     return [
         lambda: At(x, ["values", "gradients"]), lambda: At(x, ["values", "gradients"]),
         lambda: At(x, ["values", "gradients"]), lambda: Informations(wide, bool(rng.random() < 0.5)), Facts, Bounds,
@@ -300,7 +304,8 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
         lambda: many_at(rng, x, DualSums, wants="gap", shrinks=np.ones(2)),
         lambda: Duals(digest([wide]), str(rng.choice(["start", "gradient", "curvature", "gap", "hessian"])), np.ones(1),
                       direction if rng.random() < 0.7 else None, 1.0, wide),
-    ][rng.integers(23)]()  # fmt: skip
+        lambda: SumsAt(parts, None if parts[0] in ANYWHERE else wide),
+    ][rng.integers(24)]()  # fmt: skip
 
 
 def computed_at(rng: np.random.Generator, x: Any) -> Callable[[Any], Any]:
