@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 import fpdfp
-from fpdfp.cohorts import spec
-from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, Informations, Overdispersions, probe
+from fpdfp.cohorts import requests as parcels
+from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, Informations, Jeffreys, Overdispersions, probe
 from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, SentDuals
 from fpdfp.cohorts.requests import Address, Place, Request
 from fpdfp.cohorts.serialization import pack, unpack
@@ -130,7 +130,7 @@ def ask(desk: Desk, about: Any, request: Any = None) -> Any:
     """Ask a desk a question, or something of a model; return what it tells, or raise what it refuses."""
     asked: dict[str, Any] = {"run": "run", "sequence": 1}
     if isinstance(about, ModelSpec):
-        tree = request.write(spec.dump)
+        tree = request.write(parcels.dump)
         asked |= {"kind": "request", "model": about.digest, "spec": questions.dump(about), "request": tree}
     else:
         asked |= questions.write(about)
@@ -474,6 +474,22 @@ def test_sums_of_squares_are_no_single_rows(desks: Any) -> None:
         assert np.isclose(told[asked.name]["arrays"][0], exact.sum()).any() or asked.name == "overdispersion"
         with pytest.raises(Refusal, match="too few of its rows"):
             desks(Policy())(about, Request((asked,), EVERYONE))
+
+
+def test_third_moments_are_no_single_rows(desks: Any) -> None:
+    """The matrix of Firth's penalty is the analyst's: what it makes of rows is looked at like all that is summed."""
+    about = glm(design(Column("visits"), Column("age"), Column("pressure")), "poisson", "log")
+    flat, steep = np.zeros(3), np.array([-30.0, 0.0, 1000.0])
+    assert desks(Policy())(about, Request((Jeffreys(flat, np.eye(3)),), EVERYONE))
+    for x, inverse in (
+        (steep, np.eye(3)), (flat, np.diag([1.0, -1.0, 1.0])), (flat, np.eye(3) + np.triu(np.ones((3, 3)), 1)),
+    ):  # fmt: skip
+        with pytest.raises(Refusal, match=r"too few of its rows|symmetric and positive"):
+            desks(Policy())(about, Request((Jeffreys(x, inverse),), EVERYONE))
+    with pytest.raises(Refusal, match="products"):
+        desks(Policy(kinds=tuple(one for one in Policy().kinds if one != "products")))(
+            about, Request((Jeffreys(flat, np.eye(3)),), EVERYONE)
+        )
 
 
 def test_a_log_rank_test_is_not_of_one_pair_or_one_event(desks: Any) -> None:

@@ -32,6 +32,7 @@ from fpdfp.federation.row_shares import (
     respond,
     respond_at_start,
     respond_in_squares,
+    respond_in_third_moments,
     shares,
     uncommon,
 )
@@ -144,7 +145,8 @@ def check_centres(design: Design, rows: Any, policy: Policy, means: Array, centr
     for term in design.terms:
         for factor in term.factors:
             if isinstance(factor, Numeric) and (own := bare(factor.value)) is not factor.value:
-                node: Any = factor.value.left if _has_number(factor.value, "/") else factor.value
+                node: Any = factor.value
+                node = node.left if _has_number(node, "/") else node
                 _check_centre(evaluate(own, rows, known), node.right.number, term.names[0], policy)
     if centre is not None:
         names = [term.names[0] for term in design.terms for _ in term.names]
@@ -321,6 +323,17 @@ class PointRule:
         for response in respond_in_squares(self.losses, x, client) if squares else ():
             self._count(response, self._of(client))
 
+    def check_third_moments(self, x: Array, client: int, inverse: Array) -> None:
+        """Refuse a matrix V, as an inverse of an information, with which few rows make up Σ w' (aᵀVa) a."""
+        if not self.policy.goes_by("points"):
+            return
+        scale = np.sqrt(np.abs(np.diag(inverse)))
+        far = np.linalg.eigvalsh(inverse / np.maximum(np.outer(scale, scale), 1e-300))
+        if not np.allclose(inverse, inverse.T, rtol=1e-6) or far[0] < -1e-6 * max(far[-1], 1.0):
+            raise refuse("point", "the inverse of an information is symmetric and positive")
+        for response in respond_in_third_moments(self.losses, x, client, inverse):
+            self._count(response, self._of(client))
+
     def check_start(self, client: int) -> None:
         """Refuse the quadratic models that a fit starts from: of each row where its own outcome is."""
         for response in respond_at_start(self.losses, client) if self.policy.goes_by("points") else ():
@@ -495,6 +508,8 @@ class GuardedData(Offer):
             try:
                 point = points if points.shape == losses.shape else points[place]
                 self._rule.check(point, client, squares=name in SQUARES)
+                if name == "jeffreys_at":
+                    self._rule.check_third_moments(point, client, given[1])
             except OutsideError:
                 outside = watch.policy.goes_by("domain")
             except Refusal:
@@ -570,7 +585,8 @@ class GuardedDuals(Offer):
 #: Operations at one point; those that take weights of all clients; those that add up squares of rows' scores; and
 #: those whose answers are numbers of any kind.
 AT_POINT = frozenset({
-    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "spread_at", "value", "gradient",
+    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "spread_at", "jeffreys_at",
+    "value", "gradient",
     "hessian", "hessian_product", "dual_points",
 })  # fmt: skip
 BY_CLIENT = frozenset({"value", "gradient", "hessian", "hessian_product", "dual_points"})
@@ -578,7 +594,9 @@ SQUARES = frozenset({"sums_at", "overdispersion_at"})
 NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
 #: Operations at many points, and what may be asked of dual points.
 AT_POINTS = frozenset({"evaluate_many", "duals_at_many"})
-DUALS = frozenset({"gradient", "gap", "rounding", "curvature", "hessian", "size", "sizes", "columns", "ridge"})
+DUALS = frozenset({
+    "gradient", "gap", "rounding", "curvature", "hessian_products", "hessian", "size", "sizes", "columns", "ridge",
+})  # fmt: skip
 #: Operations that reveal products of two columns, and those that are one person's regardless.
 PAIRS = frozenset({"curvatures", "curvature_products", "start_model", "strong_convexity"})
 REFUSED = {"batch_smoothness": "constants for mini-batches: they are those of single rows", "pooled": "pooled rows"}

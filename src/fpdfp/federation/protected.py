@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.cohorts import spec as specs
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import Duals, LossConstants, SumsAtDuals
 from fpdfp.cohorts.question import questions
 from fpdfp.cohorts.serialization import pack, validate
@@ -386,7 +386,7 @@ class ProtectedGuard(RequestGuard):
         (name,) = asked if isinstance(asked, dict) and len(asked) == 1 else ("",)
         if name not in LOSS_QUESTIONS:
             raise refuse("kinds", f"at the level 'sums' there is no answer to {name!a} about losses")
-        question: Any = validate(specs.load(asked[name]), questions()[name], f"a question for {name}")
+        question: Any = validate(parcels.load(asked[name]), questions()[name], f"a question for {name}")
         if name in TESTS and "tests" not in self.policy.kinds:
             raise refuse("kinds", "this site does not send what standard errors need (tests)")
         model = self._model(spec, of)
@@ -463,7 +463,7 @@ def check_plain(spec: ModelSpec, *, times: bool = False) -> None:
     """Refuse models that have more than columns of rows: sites, periods, strata, weights and clusters."""
     if spec.family not in (("GLM", "Logistic", "LeastSquares", "Cox") if times else ("Logistic", "LeastSquares")):
         raise refuse("kinds", f"there are no models of the family {spec.family} at this level")
-    if spec.effects or spec.periods or spec.class_weights:
+    if spec.effects or spec.several_rows or spec.class_weights:
         raise refuse("kinds", "models have no site effects, periods and weights of classes at this level")
     if not spec.intercept and not (times and spec.family == "Cox"):
         raise refuse("kinds", "models have an intercept at this level")

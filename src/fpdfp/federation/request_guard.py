@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.requests import Request
 from fpdfp.cohorts.serialization import pack
 from fpdfp.cohorts.site import Site
@@ -56,7 +56,7 @@ KINDS = {
 #: Refusals by these rules reveal nothing of the rows, and do not count.
 FREE = ("kinds", "budget", "hours", "places", "columns")
 #: The questions that the kind "tests" is about.
-TESTS = ("information", "overdispersion")
+TESTS = ("information", "overdispersion", "jeffreys")
 
 
 class Table(Protocol):
@@ -376,9 +376,10 @@ class RequestGuard:
         design: Any = getattr(described, "design", None)
         if design is not None:
             self._check_design(design, described.means, described.centre)
-        if getattr(described, "periods", ()):
-            self._fix_times("periods", design.response, described.periods)
-            guard.check_model(self.table.losses(described.by_person, self.name), self.policy)
+        if getattr(described, "several_rows", False):
+            if described.periods:
+                self._fix_times("periods", design.response, described.periods)
+            guard.check_model(self.table.losses(described.by_person, self.name, split=False), self.policy)
         losses: Losses = self.table.losses(described, self.name)
         guard.check_model(losses, self.policy)
         return losses
@@ -395,7 +396,7 @@ class RequestGuard:
             if len(self._models) > MODELS:
                 self._models.popitem(last=False)
         self._models.move_to_end(name)
-        request = Request.read(spec.load(asked.get("request")))
+        request = Request.read(parcels.load(asked.get("request")))
         self._check_request(request)
         return {"reply": self._models[name].site.handle(request)}
 
@@ -404,7 +405,7 @@ class RequestGuard:
         losses = self._losses(described)
         design = getattr(described, "design", None)
         analysis = self._begin(tree if design is None else guard.analysis_of(design), tree)
-        people = self.table.people(described) if getattr(described, "periods", ()) else None
+        people = self.table.people(described) if getattr(described, "several_rows", False) else None
         return Model(losses, self.policy, self.budget, analysis, people)
 
     def _check_request(self, request: Request) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -261,33 +262,44 @@ class SiteTable:
             raise ArgumentTypeError("question", f"must be one about a table, got {type(question).__name__}")
         return question.answer(Offer(TableView(self, check, site), question.reveals.uses))
 
-    def losses(self, spec: ModelSpec, site: str = "") -> Losses:
-        """Return the losses of a model on this table, one client; ``site`` is the name of the site that has it."""
-        return make_losses(spec, [self.features(spec, site)])
+    def losses(self, spec: ModelSpec, site: str = "", *, split: bool = True) -> Losses:
+        """Return the losses of a model on this table, one client; ``site`` is the name of the site that has it.
+
+        Without ``split`` each person has one row, also for effects that change with time.
+        """
+        return make_losses(spec, [self.features(spec, site, split=split)])
 
     def people(self, spec: ModelSpec) -> IntArray:
         """Return which person each row of a model of periods is of."""
-        times = self.features(spec.by_person).times
+        times = self.features(spec.by_person, split=False).times
         assert times is not None
-        rows = split_periods(times, spec.periods).row
+        rows = split_periods(times, spec.periods).row if spec.periods else times.split()[0]
         return np.unique(rows, return_inverse=True)[1]
 
     def strata_of(self, question: LogRankQuestion) -> Array:
         """Return the stratum of each row of a log-rank test."""
         return strata_of(self, question.response, question.group, question.strata)
 
-    def features(self, spec: ModelSpec, site: str = "") -> ModelRows:
-        """Return the rows that are used as a model has them; ``site`` is the name of the site that has them."""
+    def features(self, spec: ModelSpec, site: str = "", *, split: bool = True) -> ModelRows:
+        """Return the rows that are used as a model has them; ``site`` is the name of the site that has them.
+
+        Where effects change with time, and with ``split``, a row becomes one for each stretch up to an event of any
+        row, with the time of its end in the features; those of a person belong together.
+        """
         used, rows = self.complete(spec.design)
         if not used.any():
             raise ArgumentError("table", "must have rows without missing values in the columns of the model, got none")
+        person: IntArray | None = None
+        if split and not spec.periods and spec.several_rows:
+            rows, times, person = _split_by_events(spec.design.response, rows)
         X = rows.matrix_of(spec.design, spec.means)
         X = standardize(X, spec.centre, spec.scale)
         effects = [float(site == name) for name in spec.effects]
         X = np.concatenate([X, np.tile([*([1.0] if spec.intercept else []), *effects], (len(X), 1))], axis=1)
         weights, response = rows.weigh(spec.design.weights), spec.design.response
         survives = isinstance(response, Survival)
-        times = read_times(response, rows) if isinstance(response, Survival) else None
+        if person is None:
+            times = read_times(response, rows) if isinstance(response, Survival) else None
         y = times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes)
         if spec.class_weights:
             by_class = np.array(spec.class_weights)[y.astype(np.int64)]
@@ -299,7 +311,7 @@ class SiteTable:
             None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
             times,
             read_strata(spec.design.strata, rows) if survives else None,
-            None if spec.design.cluster is None else read_clusters(spec.design.cluster.column, rows),
+            person if spec.design.cluster is None else read_clusters(spec.design.cluster.column, rows),
         )
         return split_rows(made, spec.periods) if spec.periods else made
 
@@ -475,6 +487,14 @@ class ModelRows(NamedTuple):
     times: Times | None = None
     strata: Array | None = None
     clusters: Array | None = None
+
+
+def _split_by_events(response: Any, rows: SiteTable) -> tuple[SiteTable, Times, IntArray]:
+    """Return rows for the stretches between events, whose time is their end, with their times and whose they are."""
+    person, times = read_times(response, rows).split()
+    split, name = rows.take(person), response.leaves.column
+    split.columns[name] = dataclasses.replace(split.column(name), kind="number", numbers=times.time)
+    return split, times, person
 
 
 def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
