@@ -290,6 +290,7 @@ class SiteTable:
         if not used.any():
             raise ArgumentError("table", "must have rows without missing values in the columns of the model, got none")
         person: IntArray | None = None
+        times: Times | None = None
         if split and not spec.periods and spec.several_rows:
             rows, times, person = _split_by_events(spec.design.response, rows)
         X = rows.matrix_of(spec.design, spec.means)
