@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
-    from fpdfp.federation import Federation
+    from fpdfp.federation import Federation, Privacy
     from fpdfp.folds import Folds
     from fpdfp.methods import (
         FPDFP,
@@ -92,7 +92,6 @@ if TYPE_CHECKING:
         histogram,
         load_model,
         log_rank_test,
-        private_model,
         survival_curves,
         table_one,
     )
@@ -154,6 +153,7 @@ __all__ = [
     "Network",
     "NewtonPDFP",
     "Path",
+    "Privacy",
     "Problem",
     "ProximalNewton",
     "RandProx",
@@ -190,7 +190,6 @@ __all__ = [
     "path",
     "penalties",
     "precondition",
-    "private_model",
     "report",
     "rng",
     "runs",
@@ -218,9 +217,9 @@ __getattr__ = attach(
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "correlations fit_sites histogram load_model log_rank_test private_model "
+        "correlations fit_sites histogram load_model log_rank_test "
         "survival_curves table_one",
-        "federation": "Federation",
+        "federation": "Federation Privacy",
         "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

@@ -36,7 +36,6 @@ from fpdfp.models.penalty import (
     SparseGroup,
     TotalVariation,
 )
-from fpdfp.models.protected import PrivateModel, private_model
 from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model, read_parameter
 from fpdfp.models.site_fits import SiteFits, fit_sites
@@ -67,7 +66,6 @@ __all__ = [
     "Group",
     "GroupCurves",
     "Histogram",
-    "PrivateModel",
     "Ridge",
     "SiteFits",
     "SparseGroup",
@@ -77,7 +75,6 @@ __all__ = [
     "histogram",
     "load_model",
     "log_rank_test",
-    "private_model",
     "read_parameter",
     "survival_curves",
     "table_one",
