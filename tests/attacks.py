@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 import fpdfp
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import (
     At,
     Bounds,
@@ -76,7 +76,7 @@ together, which `tests/test_attacks.py`, `tests/test_many_policy.py` and `tests/
 """
 ROWS = 400
 #: The answers of the default policy come in parts of so many, each with a seed of its own.
-PART = 5_000
+PART = 2_000
 #: So many things are asked of a model.
 SERIES = 24
 HUGE = 10**12
@@ -135,7 +135,7 @@ class Site:
         """Return what is told, None where it is refused or fails; a model is described where the site lacks it."""
         tree: dict[str, Any] = {"run": "run", "sequence": 1}
         if isinstance(about, ModelSpec):
-            tree |= {"kind": "request", "request": Request(asked, ALL).write(spec.dump)}
+            tree |= {"kind": "request", "request": Request(asked, ALL).write(parcels.dump)}
             if about is not self.about:
                 self.about, self.name = about, f"{next(self.names)}"
                 self.described = questions.dump(about)
@@ -700,6 +700,18 @@ def attack_by_constants(site: Site, rng: np.random.Generator) -> bool:
     return bool(told) and tells_a_length(told, site.guard.table.features(about, "north").X)
 
 
+def attack_by_rounding(site: Site, rng: np.random.Generator) -> bool:
+    """Ask for gradients of two models whose ages are rounded from that of one person on."""
+    terms = tuple(Term((Numeric(one, Column(one)),), i) for i, one in enumerate(("age", *MEASURED)))
+    design, told, digit = Design(Column("died"), terms, ("age", *MEASURED)), list[Any](), np.spacing(2.0**39)
+    for added in (2.0**40 - 101.0, 2.0**40 - 101.0 + digit):
+        centre = np.array([-added, 0.0, 0.0, 0.0])
+        about = ModelSpec(design, np.zeros(0), centre, np.ones(4), True, "Logistic", (0, 1), np.zeros(5))
+        x = np.array([1.0, 0.0, 0.0, 0.0, -(added + 60.0)]) / 32.0
+        told += [one[..., 1:] for one in arrays_in(site.ask(about, At(x, ["gradients"])), None)]
+    return len(told) == 2 and tells_one_row(told, np.column_stack([site.frame[list(MEASURED)], np.ones(ROWS)]))
+
+
 def attack_by_schema(site: Site, rng: np.random.Generator) -> bool:
     """Ask for the extremes of columns."""
     told = site.ask(questions.SchemaQuestion())
@@ -710,7 +722,7 @@ def attack_by_schema(site: Site, rng: np.random.Generator) -> bool:
 #: Attacks of one idea each; most tries are made of anything.
 SINGLE = (
     attack_by_cuts, attack_by_combination, attack_by_weights, attack_by_levels, attack_by_domain, attack_by_folds,
-    attack_by_constants,
+    attack_by_constants, attack_by_rounding,
     attack_by_schema,
 )  # fmt: skip
 #: Rules without which a row must be found by this generator. Without the others ("kinds", "rows", "parameters",

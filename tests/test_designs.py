@@ -11,17 +11,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import At
 from fpdfp.cohorts.requests import Request
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.federation import audit, questions
-from fpdfp.federation.guard import check_columns, leverages
+from fpdfp.federation.guard import check_columns
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import ModelSpec, MomentsQuestion, SumsQuestion
 from fpdfp.federation.request_guard import STOPPED
 from fpdfp.federation.request_guard import RequestGuard as Desk
+from fpdfp.federation.row_shares import leverages
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Comparison, Missing, Number, Numeric, Spline
@@ -73,7 +74,7 @@ def ask(desk: Desk, question: Any, **others: Any) -> dict[str, Any]:
     asked: dict[str, Any] = {"run": "run", "sequence": 1}
     if isinstance(question, ModelSpec):
         x = others.pop("x", np.zeros(len(question.ridge)))
-        tree = Request((At(np.asarray(x), ["gradients"]),)).write(spec.dump)
+        tree = Request((At(np.asarray(x), ["gradients"]),)).write(parcels.dump)
         asked |= {"kind": "request", "model": "m", "spec": questions.dump(question), "request": tree}
     else:
         asked |= questions.write(question)

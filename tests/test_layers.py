@@ -27,6 +27,7 @@ LAYERS = {
         "report",
         "federation",
         "models ct.command",
+        "federation.masked",
         "federation.cohort",
         "federation.table",
         "federation.columns federation.descriptives federation.predictions",

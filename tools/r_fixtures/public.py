@@ -70,7 +70,8 @@ levels_of <- function(formula, data, method, weights = "one") {  # Newton steps 
     each <- sapply(1:q, function(k) sum(w * ((y == k) * pdf(up) - (y == k + 1) * pdf(low)) / chance))
     -c(-colSums(X * (w * (pdf(up) - pdf(low)) / chance)), each)
   }
-  scale <- c(apply(X, 2, sd), rep(1, q)); found <- polish(c(coef(fit), fit$zeta) * scale, function(v) gradient(v / scale) / scale)
+  scale <- c(apply(X, 2, sd), rep(1, q))
+  found <- polish(c(coef(fit), fit$zeta) * scale, function(v) gradient(v / scale) / scale)
   eta <- drop(X %*% (found$par / scale)[1:p]); cuts <- c(-Inf, (found$par / scale)[p + 1:q], Inf)
   list(coefficients = unname(found$par / scale), errors = unname(sqrt(diag(found$covariance)) / scale),
        deviance = -2 * sum(w * log(cdf(cuts[y + 1] - eta) - cdf(cuts[y] - eta))))

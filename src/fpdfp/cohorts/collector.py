@@ -17,11 +17,11 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import Duals
 from fpdfp.cohorts.question import Columns, Question, tuple_kind
 from fpdfp.cohorts.requests import Job, Message, Reply, Request, Stamped, Update, WorkDone
-from fpdfp.cohorts.serialization import pack
+from fpdfp.cohorts.serialization import NUMBER, pack
 from fpdfp.cohorts.site import shared_memory, shorten
 from fpdfp.compress import Compressor
 from fpdfp.compress.plain import plain_bits
@@ -248,7 +248,7 @@ def among(clients: IntArray, numbers: IntArray) -> IntArray:
 
 
 #: The largest number that a reply may hold, by its bytes: its square is still a number.
-LARGEST = {4: 1e18, 8: 1e150}
+LARGEST = {4: 1e18, 8: NUMBER}
 
 
 class DivergedError(MessageError):
@@ -391,11 +391,11 @@ class Transport(abc.ABC):
 
     def write(self, request: Request) -> Tree:
         """Return a request as it is carried: by default without anything but numbers, texts and arrays."""
-        return request.write(spec.dump)
+        return request.write(parcels.dump)
 
     def key(self, job: Job, run_id: str) -> str:
         """Return a key that distinguishes a job of a run from others: the same for a server that was restarted."""
-        return hashlib.sha256(run_id.encode() + pack(spec.dump(job))).hexdigest()[:32]
+        return hashlib.sha256(run_id.encode() + pack(parcels.dump(job))).hexdigest()[:32]
 
 
 @dataclasses.dataclass
@@ -477,13 +477,21 @@ class Collector:
 
     def collect_all(self, asked: Mapping[int, Request], session: Session, check: Check) -> dict[int, Reply]:
         """Ask sites until all have answered; raise AbsentError if some do not."""
+        refused = {site: self.records[site].refused for site in asked}
         replies = self.collect(asked, session, check)
         missing = [self.transport.names[site] for site in asked if site not in replies]
         if missing:
             # A round that was requested along with it is counted where it is used, or dropped.
             self.waste([one.without(Update.name) for one in replies.values()])
             self.waste_requests([one.without(Update) for one in asked.values()])
-            raise AbsentError(f"{', '.join(missing)} did not answer; {len(replies)} of {len(asked)} sites did")
+            said = [
+                f"; the reply of {self.transport.names[site]} was refused: {self.records[site].last_refusal}"
+                for site in asked
+                if site not in replies and self.records[site].refused > refused[site]
+            ]
+            raise AbsentError(
+                f"{', '.join(missing)} did not answer; {len(replies)} of {len(asked)} sites did" + "".join(said)
+            )
         return replies
 
     def collect(self, asked: Mapping[int, Request], session: Session, check: Check) -> dict[int, Reply]:

@@ -132,6 +132,8 @@ class Columns:
     frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
     bits: IntArray | None = None
 
+    unbounded = ("bits",)  # those of the messages that come along
+
     def __post_init__(self) -> None:
         if any(array.dtype not in DTYPES and array.dtype != np.uint8 for array in self.arrays):
             raise MessageError("arrays must hold float32, float64 or bytes")
@@ -157,9 +159,9 @@ class Question(abc.ABC):
     answers: ClassVar[type] = Columns
     #: Whether clients may be asked some at a time, and the sums of their parts be added.
     in_parts: ClassVar[bool] = True
-    #: Whether the answer reveals of each site what a model needs before it, columns and counts: a policy that shows no
-    #: results of single sites lets it through.
-    by_site: ClassVar[bool] = False
+    #: Whether an answer of one site is none of its results, so that a policy which shows none lets it through: the
+    #: schema alone, since sites are asked for the names and types of their columns one by one.
+    plain: ClassVar[bool] = False
 
     @abc.abstractmethod
     def answer(self, data: Any) -> Any:
@@ -213,6 +215,8 @@ class Question(abc.ABC):
         times
             How often each client counts at each of the question's points; only for questions about many points.
         """
+        if isinstance(sent, list):
+            return sum(sent[1:], start=sent[0])
         return type(sent)(*(array.sum(axis=0, dtype=np.float64) for array in sent))
 
 

@@ -322,6 +322,13 @@ class _Reader:
 #: Integers are less than this: NumPy has no larger ones.
 LARGEST = 1 << 63
 
+#: The most rows: a column of them has 16 GiB.
+ROWS = 1 << 31
+#: The largest number in an answer: a sum over this many rows of squares of numbers of 1e15; in single precision, 1e11.
+NUMBER, SINGLE = 1e40, 1e32
+#: What is sent for the value of a loss outside its domain.
+OUTSIDE = 1e100
+
 #: Returns a value if it is what an annotation says, else raises MessageError.
 Check = Callable[[Any], Any]
 
@@ -510,6 +517,39 @@ def _array(wanted: Any, hint: Any) -> Check:
         return value
 
     return check
+
+
+def check_numbers(value: Any) -> None:
+    """Refuse an answer with numbers, anywhere in it, that no table gives: too large, or of too many rows.
+
+    Integers count rows, but in fields that :attr:`unbounded` of their class names, as digests and pairs of rows.
+    """
+    if dataclasses.is_dataclass(value):
+        free = getattr(value, "unbounded", ())
+        for field in dataclasses.fields(value):
+            try:
+                if field.name not in free:
+                    check_numbers(getattr(value, field.name))
+            except MessageError as error:
+                raise MessageError(f"{field.name}: {error}") from None
+    elif isinstance(value, Mapping):
+        check_numbers(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            check_numbers(one)
+    elif isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iuf":
+        most = ROWS if value.dtype.kind != "f" else SINGLE if value.dtype.itemsize == 4 else NUMBER
+        sizes = np.abs(value.astype(np.float64))
+        _check_number(float(sizes[np.isfinite(sizes) & (sizes != OUTSIDE)].max(initial=0.0)), most)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        _check_number(abs(value), ROWS if isinstance(value, int) else NUMBER)
+
+
+def _check_number(largest: float, most: float) -> None:
+    if largest > most == ROWS:
+        raise MessageError(f"a site cannot have {largest:.3g} rows")
+    if largest > most:
+        raise MessageError(f"an answer has the number {largest:.3g}, which no table gives")
 
 
 def _show(value: Any) -> str:

@@ -24,6 +24,7 @@ from fpdfp.federation.text import log, read_name
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder, linear_model
+from fpdfp.traffic import count_exchange
 
 if TYPE_CHECKING:
     from fpdfp.federation.columns import Schemas
@@ -255,6 +256,7 @@ class Federation(TableCohort):
 
     def at_level(self) -> TableCohort:
         if self._level is None:
+            count_exchange("level")
             trees = {name: {"kind": "budget"} for name in self.names}
             came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
             levels = {name: str(one.get("level", "filter")) for name, one in came.items()}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts import spec as specs
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import Tree
 from fpdfp.cohorts.local import Clients, LocalParticipants, RunState
 from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts
@@ -132,7 +132,9 @@ def to_sums(question: Question, tree: Tree) -> Tree:
         square = n * (mean**2 if scatter.ndim == 1 else np.outer(mean, mean))
         return {"count": n, "mean": n * mean, "scatter": scatter + square}
     if isinstance(question, DescriptionQuestion):
-        _refuse_hidden(bool(tree["withheld"]), "few rows of this site have a value of their own, or none, in a column")
+        _refuse_hidden(
+            bool(tree["withheld"].any()), "few rows of this site have a value of their own, or none, in a column"
+        )
         n, mean = tree["known"], tree["means"]
         told = tree | {"means": n * mean, "scatters": tree["scatters"] + n * mean**2}
         return {name: one for name, one in told.items() if name != "withheld"}
@@ -164,7 +166,8 @@ def from_sums(question: Question, sums: Tree) -> Tree:
     if isinstance(question, DescriptionQuestion):
         n = sums["known"]
         mean = np.divide(sums["means"], n, out=np.zeros(n.shape), where=n > 0)
-        return sums | {"means": mean, "scatters": np.maximum(sums["scatters"] - n * mean**2, 0.0), "withheld": []}
+        none = np.zeros(len(question.columns) + len(question.factors), dtype=np.int64)
+        return sums | {"means": mean, "scatters": np.maximum(sums["scatters"] - n * mean**2, 0.0), "withheld": none}
     if isinstance(question, HistogramQuestion):
         return {"least": sums["least"], "most": sums["least"], "totals": sums["totals"]}
     if isinstance(question, RiskQuestion):
@@ -484,7 +487,7 @@ class MaskedEngine(RemoteEngine):
         ask: Tree = {
             "kind": "losses",
             "spec": self._tree,
-            "question": {question.name: write_part(question, specs.dump)},
+            "question": {question.name: write_part(question, parcels.dump)},
         }
         ask |= {"rows": self._rows} if self._rows else {}
         ask |= {"features": np.frombuffer(features, np.int64)} if features else {}
@@ -508,14 +511,15 @@ class MaskedEngine(RemoteEngine):
         return np.atleast_1d(found["constants"])
 
     def duals(
-        self, x: Array, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, Shape], features: bytes = b""
-    ) -> dict[str, Array]:
+        self, x: Array, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, Shape], parts: Sequence[Any] = (),
+        features: bytes = b"",
+    ) -> tuple[dict[str, Array], dict[str, Array]]:  # fmt: skip
         found = self.ask(Duals(b"", weights=weights, x=x, **ask), features)
         if set(found) != set(shapes) or any(found[name].shape != shape for name, shape in shapes.items()):
             raise MessageError(f"sums near a point must be {sorted(shapes)}")
         if "gap" in found and float(found["gap"]) >= BEYOND:
             found["gap"] = np.array(np.inf)
-        return found
+        return found, {}
 
 
 class MaskedLosses(RemoteLosses):

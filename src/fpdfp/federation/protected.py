@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.cohorts import spec as specs
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import Duals, LossConstants, SumsAtDuals
 from fpdfp.cohorts.question import questions
 from fpdfp.cohorts.serialization import pack, validate
@@ -41,7 +41,7 @@ from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
 from fpdfp.federation import guard
 from fpdfp.federation.descriptives import group_rows, values_of
 from fpdfp.federation.masked import About, about_of, answer_tree, digest, split, to_sums
-from fpdfp.federation.policy import MEMBERS, Policy, refuse
+from fpdfp.federation.policy import MEMBERS, Policy
 from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, RiskQuestion, Schema, dump
 from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
 from fpdfp.federation.seal import Secret
@@ -71,6 +71,11 @@ LOSS_QUESTIONS = frozenset({
 })  # fmt: skip
 #: How many runs a site remembers the keys of, and how many models.
 RUNS, MODELS = 16, 16
+
+
+def refuse(rule: str, sentence: str, detail: str = "") -> Refusal:
+    """Return a refusal by a rule of these levels, which are told in sentences of their own."""
+    return Refusal(sentence, detail, rule)
 
 
 class Statement(NamedTuple):
@@ -209,7 +214,7 @@ class ProtectedGuard(RequestGuard):
 
     def _members(self) -> Membership:
         if self.membership is None:
-            raise refuse("kinds", "this site adds all of its noise itself: its policy names no members")
+            raise Refusal("this site adds all of its noise itself: its policy names no members", rule="kinds")
         return self.membership
 
     def _private_key(self, run: bytes) -> bytes:
@@ -282,9 +287,9 @@ class ProtectedGuard(RequestGuard):
                 states.append(int(_combined(np.column_stack(columns))))
         group, groups = group_rows(self.table, about.by)
         for factor in (*about.factors, *([] if about.by is None else [about.by])):
-            level = codes(factor.coded, factor.levels, self.table)
+            found = codes(factor.coded, factor.levels, self.table)
             for code, one in enumerate(factor.levels):
-                note(f"the level {one!r} of {factor.coded!r}", np.append(level == code, False))
+                note(f"the level {one!r} of {factor.coded!r}", np.append(found == code, False))
         for name in about.columns:
             for values in values_of(self.table, name, group, groups):
                 note(f"the column {name!r}", values)
@@ -377,11 +382,11 @@ class ProtectedGuard(RequestGuard):
         spec, of = self._read_model(ask)
         if digest(dump(About(spec.design, spec.classes, combined=True))) != digest(dump(about)):
             raise MessageError("a sum must be about what it asks")
-        asked = ask.get("question")
+        asked: Any = ask.get("question")
         (name,) = asked if isinstance(asked, dict) and len(asked) == 1 else ("",)
         if name not in LOSS_QUESTIONS:
             raise refuse("kinds", f"at the level 'sums' there is no answer to {name!a} about losses")
-        question: Any = validate(specs.load(asked[name]), questions()[name], f"a question for {name}")
+        question: Any = validate(parcels.load(asked[name]), questions()[name], f"a question for {name}")
         if name in TESTS and "tests" not in self.policy.kinds:
             raise refuse("kinds", "this site does not send what standard errors need (tests)")
         model = self._model(spec, of)
@@ -415,11 +420,11 @@ class ProtectedGuard(RequestGuard):
             raise MessageError(f"a release: {error}") from None
         guard.check_design(spec.design, self.policy)
         if spec.family != ("Logistic" if release.loss == "logistic" else "LeastSquares") or spec.ridge.any():
-            raise refuse("kinds", "a release is of a logistic model, or of squares, without a ridge")
+            raise Refusal("a release is of a logistic model, or of squares, without a ridge", rule="kinds")
         declared = self.policy.columns_of_the_table
         missing = [name for name in spec.design.columns if name not in declared]
         if missing:
-            raise refuse("columns", f"this site does not declare the type of the column {missing[0]!r}")
+            raise Refusal(f"this site does not declare the type of the column {missing[0]!r}", rule="columns")
         if release.x is not None and len(release.x) != spec.columns:
             raise MessageError(f"x must have {spec.columns} entries, got {len(release.x)}")
         assert self._ledger is not None

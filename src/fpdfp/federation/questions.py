@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import itertools
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class SchemaQuestion(Question):
 
     columns: tuple[str, ...] | None = None
 
-    by_site = True
+    plain = True
     reveals = reveals("table", designs="columns", uses="describe")
     answers = Schema
 
@@ -127,6 +127,23 @@ class Sums:
     weight: float = 0.0
 
 
+class SumsTotal(NamedTuple):
+    """What several sites answer about a design: sums, but for the numbers of rows, which are by site.
+
+    Sites tell how many rows they have with their columns, and with the losses of a model how many of them are used.
+    Rows in which a term is not finite are at sites that have no guard, since a guard refuses them.
+    """
+
+    rows: list[int]
+    used: list[int]
+    invalid: list[IntArray]
+    known: IntArray
+    sums: Array
+    levels: list[IntArray]
+    classes: IntArray
+    weight: float
+
+
 @question("sums")
 @dataclasses.dataclass(frozen=True)
 class SumsQuestion(Question):
@@ -135,13 +152,24 @@ class SumsQuestion(Question):
     design: Design
     classes: tuple[Level, ...] = ()
 
-    by_site = True
     reveals = reveals("table", designs="design", settings="classes", uses="add_up")
     answers = Sums
 
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.add_up(self.design, self.classes)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> SumsTotal:
+        """Return the sums over sites."""
+
+        def total(name: str) -> Any:
+            return sum(getattr(one, name) for one in sent)
+
+        levels = [sum(counts) for counts in zip(*(one.levels for one in sent), strict=True)]
+        return SumsTotal(
+            [one.rows for one in sent], [one.used for one in sent], [one.invalid for one in sent], total("known"),
+            total("sums"), levels, total("classes"), total("weight"),
+        )  # fmt: skip
 
     def check(self, answer: Any) -> None:
         """Refuse sums of another design, and counts that cannot be."""
@@ -388,11 +416,6 @@ class LogRankQuestion(Question):
         """Return what the table has."""
         return table.log_rank(self.response, self.group, self.strata, self.rho)
 
-    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> LogRank:
-        """Return the sums over sites."""
-        total: LogRank = sum(sent[1:], start=sent[0])
-        return total
-
     def check(self, answer: Any) -> None:
         """Refuse sums of other groups."""
         check_groups(len(self.group.levels), len(answer.observed))
@@ -450,11 +473,6 @@ class ConcordanceQuestion(Question):
         """Return what the table has."""
         return table.concordance(self.spec, self.x)
 
-    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Concordance:
-        """Return the sums over sites."""
-        total: Concordance = sum(sent[1:], start=sent[0])
-        return total
-
 
 @question("proportionality")
 @dataclasses.dataclass(frozen=True)
@@ -479,11 +497,6 @@ class ProportionalityQuestion(Question):
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.proportionality(self.spec, self.x, self.transform)
-
-    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Proportionality:
-        """Return the sums over sites."""
-        total: Proportionality = sum(sent[1:], start=sent[0])
-        return total
 
     def check(self, answer: Any) -> None:
         """Refuse sums of other coefficients."""

@@ -49,6 +49,7 @@ from fpdfp.scores.evaluation import Evaluation
 from fpdfp.scores.learning import LearningCurve
 from fpdfp.selection.curves import Bootstrap, Stability
 from fpdfp.selection.paths import RATIO, Path, check_grid
+from fpdfp.traffic import counting_exchanges
 
 #: Modules of scikit-learn that pass ``groups`` to the splitter only, unless metadata routing is enabled.
 MODULES = ("sklearn.model_selection._validation", "sklearn.model_selection._search")
@@ -349,19 +350,15 @@ class FederatedModel(BaseEstimator):
         """Fit rows and outcomes, or a formula y to a table or to a federation."""
         settings = self._settings_of(y)
         make = self._design(X, y, groups, settings, **options)
-        cohort: Any = self._cohort(X, y, groups, on_refusal)
-        excluded: dict[str, str] = {}
-        while True:
-            try:
-                design = make(cohort)
-                found = self._complete(self._fit_design(design, settings), design)
-                break
-            except RefusalError as error:
-                if on_refusal == "stop" or cohort is None or not error.sites or set(cohort.names) <= set(error.sites):
-                    raise
-                excluded |= error.sites
-                cohort = cohort.without(error.sites)
-        self.fitted_ = fit = dataclasses.replace(found, excluded=excluded)
+        with counting_exchanges() as exchanges:
+            cohort: Any = self._cohort(X, y, groups, on_refusal)
+            fit = self._fit_willing(make, cohort, settings, on_refusal)
+            self.fitted_ = fit = dataclasses.replace(fit, exchanges=exchanges)
+            if fit.run_folder is not None:
+                try:
+                    fit.write_run()
+                except StorageError as error:  # the fit is worth more than its report
+                    warn(f"the report has no summary of the fit: {error}", RuntimeWarning)
         if fit.imputed:
             warn(
                 f"means were put in where {', '.join(fit.imputed)} had no value: standard errors take them for known, "
@@ -370,12 +367,21 @@ class FederatedModel(BaseEstimator):
             )
         if fit.plan is not None:
             self.feature_names_in_, self.n_features_in_ = np.array(fit.names.features, dtype=object), len(fit.coef.T)
-        if fit.run_folder is not None:
-            try:
-                fit.write_run()
-            except StorageError as error:  # the fit is worth more than its report
-                warn(f"the report has no summary of the fit: {error}", RuntimeWarning)
         return self
+
+    def _fit_willing(self, make: MakeDesign, cohort: Any, settings: Settings, on_refusal: str) -> FitResult:
+        """Return the fit of all sites, or of those that do not refuse."""
+        excluded: dict[str, str] = {}
+        while True:
+            try:
+                design = make(cohort)
+                found = self._complete(self._fit_design(design, settings), design)
+                return dataclasses.replace(found, excluded=excluded)
+            except RefusalError as error:
+                if on_refusal == "stop" or cohort is None or not error.sites or set(cohort.names) <= set(error.sites):
+                    raise
+                excluded |= error.sites
+                cohort = cohort.without(error.sites)
 
     def _fit_design(self, design: Design, settings: Settings, search: Search | None = None) -> FitResult:
         """Return the fit of a design; ``search`` finds a parameter of the family together with the coefficients."""

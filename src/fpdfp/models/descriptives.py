@@ -49,7 +49,7 @@ def table_one(
     Sites tell sums; means, deviations, tests and standardised differences are exact. With quartiles, two groups are
     compared by Wilcoxon's test too, from counts in cells, with bounds of the p value of exact ranks; whole numbers have
     a cell each where that is at most 500 cells, and then it is exact. A column of which a site cannot tell a group
-    without telling few rows is withheld there, and the table states it.
+    without telling few rows is withheld there, and the table states at how many sites.
 
     Parameters
     ----------
@@ -82,15 +82,9 @@ def table_one(
     SMD: the largest standardised difference of two groups
     """
     asked = _read(source, columns, by, groups, levels)
-    told = asked.cohort.ask_each(asked.question)
-    total: Descriptions = asked.question.add_up(told.answers, np.arange(len(told.answers)))
+    total: Descriptions = asked.cohort.ask(asked.question).sums
     names = [*asked.numbers, *(one.coded for one in asked.factors)]
-    withheld = {
-        names[place]: tuple(
-            site for site, one in zip(asked.cohort.names, told.answers, strict=True) if place in one.withheld
-        )
-        for place in total.withheld
-    }
+    withheld = {name: int(sites) for name, sites in zip(names, total.withheld, strict=True) if sites}
     numbers = dict(_number_rows(asked, total))
     if quartiles and asked.numbers:
         numbers |= _add_quartiles(asked, total, numbers)
@@ -352,7 +346,7 @@ def _find_edges(total: Descriptions, whole: Sequence[bool]) -> list[Array]:
 
 def _add_quartiles(asked: _Asked, total: Descriptions, found: dict[str, NumberRow]) -> dict[str, NumberRow]:
     """Return rows with quartiles, from histograms with edges that do not depend on groups."""
-    kept = [i for i in range(len(asked.numbers)) if i not in total.withheld]
+    kept = [i for i in range(len(asked.numbers)) if not total.withheld[i]]
     if not kept:
         return {}
     edges = _find_edges(total, asked.whole)

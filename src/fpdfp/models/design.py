@@ -239,8 +239,8 @@ def design_of_formula(
     """
     if settings.effects != "none" and cohort.level != "filter":
         raise ArgumentError(
-            "site_effects", f"must be 'none' at the level {cohort.level!r}: the sums of a column that is not zero at one "
-            "site alone are that site's",
+            "site_effects", f"must be 'none' at the level {cohort.level!r}: the sums of a column that is not zero at "
+            "one site alone are that site's",
         )  # fmt: skip
     asking = Asking(cohort)
     found = plan(asking, formula, classify=classify, survival=survival, intercept=intercept, **options)

@@ -199,7 +199,7 @@ class Outcome(abc.ABC):
         """Return the fields of a fit whose :meth:`values` are given: coefficients, intercepts, effects, thresholds."""
         d = fit.coef.size
         coef, constant, effects = np.split(values, [d, d + int(fit.has_intercept)])
-        found = {"coef": coef.reshape(fit.coef.shape), "effects": effects}
+        found: dict[str, Any] = {"coef": coef.reshape(fit.coef.shape), "effects": effects}
         if fit.has_intercept:
             found["intercept"] = (
                 constant.reshape(np.shape(fit.intercept)) if np.ndim(fit.intercept) else float(constant[0])

@@ -190,7 +190,7 @@ class FitResult:
     penalty, refusal, graph
         The penalty with its weight; why there are no standard errors; the graph of features.
     status, n_iter, n_steps, bits_up, bits_down, exchanges
-        How the fit ended, its rounds, how many problems were solved, all bits, and exchanges after the run by purpose.
+        How the fit ended, its rounds, how many problems were solved, all bits, and all exchanges with sites by purpose.
     run, iterates, options, columns, scaled, ridge
         The last run, iterates of all, the options, the columns of x with their scaling, and the ridge that sites were
         sent; None for a model that was read from a file.
