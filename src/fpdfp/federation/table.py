@@ -290,6 +290,7 @@ class SiteTable:
         if not used.any():
             raise ArgumentError("table", "must have rows without missing values in the columns of the model, got none")
         person: IntArray | None = None
+        times: Times | None = None
         if split and not spec.periods and spec.several_rows:
             rows, times, person = _split_by_events(spec.design.response, rows)
         X = rows.matrix_of(spec.design, spec.means)
@@ -298,8 +299,8 @@ class SiteTable:
         X = np.concatenate([X, np.tile([*([1.0] if spec.intercept else []), *effects], (len(X), 1))], axis=1)
         weights, response = rows.weigh(spec.design.weights), spec.design.response
         survives = isinstance(response, Survival)
-        if person is None:
-            times = read_times(response, rows) if isinstance(response, Survival) else None
+        if person is None and isinstance(response, Survival):
+            times = read_times(response, rows)
         y = times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes)
         if spec.class_weights:
             by_class = np.array(spec.class_weights)[y.astype(np.int64)]
