@@ -93,6 +93,8 @@ class Federation(TableCohort):
         For sites of the level ``private``: what each fit may cost, and what is public (:class:`fpdfp.Privacy`).
     """
 
+    privacy: Privacy | None = None
+
     def __init__(
         self,
         study: Path | str,
@@ -127,7 +129,6 @@ class Federation(TableCohort):
         self._link, self._asking = link, Asking(link)
         self._names: list[str] | None = None
         self._level: str | None = None
-        self.privacy: Privacy | None = None
         self._engine: FederationEngine | None = None
 
     def __repr__(self) -> str:

@@ -634,7 +634,7 @@ class MaskedLosses(RemoteLosses):
 
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
         bounds = self.curvatures(clients)
-        return None if bounds is None else vectors @ bounds
+        return None if bounds is None else np.asarray(vectors @ bounds)
 
     def slope_bounds(self, clients: IntArray) -> Array | None:
         if not len(clients):

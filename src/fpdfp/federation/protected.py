@@ -45,6 +45,7 @@ from fpdfp.federation.masked import ANSWERED, About, about_of, answer_tree, dige
 from fpdfp.federation.policy import MEMBERS, Policy
 from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, RiskQuestion, Schema, dump
 from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
+from fpdfp.federation.row_shares import OutsideError, respond
 from fpdfp.federation.seal import Secret
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import codes, evaluate
@@ -423,8 +424,8 @@ class ProtectedGuard(RequestGuard):
 
         def curvature(x: Array) -> float:
             try:
-                return float(sum(one.bend.sum() for one in guard.respond(losses, x, 0) if one.bend is not None))
-            except guard.Outside:
+                return float(sum(one.bend.sum() for one in respond(losses, x, 0) if one.bend is not None))
+            except OutsideError:
                 return 0.0
 
         needed = LEAST_SHARE * curvature(null)
@@ -460,9 +461,11 @@ class ProtectedGuard(RequestGuard):
                 raise MessageError("features must be numbers of features, in ascending order")
             losses = losses.restrict(features)
         rows, total = float(losses.sizes[0]), ask.get("rows", 1)
+        real: Any = model.site.whole
+        real = real._rule.losses  # behind the guard's door
         if type(total) is not int or not 1 <= total <= LARGEST_SIZE:
             raise MessageError("rows must be a number of rows")
-        self._check_share(model.site.whole._rule.losses, question, ask.get("features"))
+        self._check_share(real, question, ask.get("features"))
         share = np.array([rows / total])
         if isinstance(question, Duals):
             question = dataclasses.replace(question, weights=share)
