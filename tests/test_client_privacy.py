@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +13,11 @@ import fpdfp
 from fpdfp import ClientPrivacy
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.privacy.accounting import mu_of
+
+
+class Reply(NamedTuple):
+    x: np.ndarray
+    v: np.ndarray
 
 
 def problem(clients: int = 40, seed: int = 0) -> fpdfp.Problem:
@@ -38,9 +43,7 @@ def test_without_noise_and_clipping_nothing_changes() -> None:
 
 def test_the_noise_is_as_large_as_promised_and_a_function_of_seed_and_round() -> None:
     privacy = ClientPrivacy(clip=2.0, noise=3.0)
-    from collections import namedtuple
-
-    mean = namedtuple("Reply", "x v")(np.zeros((300, 100)), np.zeros(500))
+    mean = Reply(np.zeros((300, 100)), np.zeros(500))
     first = privacy.perturb(mean, 20, seed=5, k=7)
     assert first.x.std() == pytest.approx(3.0 * 2.0 / 20, rel=0.02)
     assert (privacy.perturb(mean, 20, seed=5, k=7).x == first.x).all()

@@ -34,10 +34,12 @@ def test_models_of_peers_are_the_plain_ones(tmp_path: Path, family: str) -> None
     tables = peers(family)
     formula, kind, _, _ = CASES[family]
     files = {name: PEERS / f"{family}-{name}.csv" for name in tables}
-    with Rehearsal(tmp_path, files, policy(tmp_path, family)) as running:
-        with fpdfp.Federation(running.study.folder) as federation:
-            found = fpdfp.FederatedGLM(kind, run=EXACT).fit(federation, formula)
-            left = federation.budget()["left"]
+    with (
+        Rehearsal(tmp_path, files, policy(tmp_path, family)) as running,
+        fpdfp.Federation(running.study.folder) as federation,
+    ):
+        found = fpdfp.FederatedGLM(kind, run=EXACT).fit(federation, formula)
+        left = federation.budget()["left"]
     plain = fpdfp.FederatedGLM(kind, run=EXACT).fit(tables, formula)
     assert list(found.coefficients_) == list(plain.coefficients_)
     for name, value in plain.coefficients_.items():

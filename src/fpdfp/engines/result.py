@@ -23,6 +23,7 @@ from fpdfp.methods.base import Algorithm, Method
 from fpdfp.penalties.separable import L1
 from fpdfp.precondition.base import Announced
 from fpdfp.privacy.accounting import Spent
+from fpdfp.privacy.clients import ClientPrivacy
 from fpdfp.problem import Certificate, Problem, Residual
 from fpdfp.traffic import Carried, Traffic
 
@@ -324,6 +325,7 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
         )
     certify: Certificate | Callable[[], tuple[Certificate, Traffic]]
     v: Array | None
+    private: ClientPrivacy | None = run.options.privacy
     if ending.certified is not None and ending.certificate is not None:
         x, certify = ending.certified.x, ending.certificate
         v, objective, violation = certify.v, certify.objective, certify.violation
@@ -331,8 +333,8 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
         found, v = run.algorithm.solution(run.state)
         if ending.certified is not None:
             found = ending.certified.x  # as it was sent to be certified
-        private = run.options.privacy is not None  # x is a function of noisy means alone
-        x, row = found if private else clean_point(run, found, v), run.history.last()
+        # with noise x is a function of noisy means alone
+        x, row = found if private is not None else clean_point(run, found, v), run.history.last()
         objective, violation = row["objective"], row.get("violation", 0.0)
         if x is not found:
             objective, violation = run.problem.evaluate(x)
@@ -355,7 +357,7 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
         algorithm=run.algorithm,
         compression=run.compression,
         features=features,
-        privacy=run.options.privacy and run.options.privacy.spent(run.round, run.clients_per_round, problem.n_clients),
+        privacy=None if private is None else private.spent(run.round, run.clients_per_round, problem.n_clients),
     )
 
 

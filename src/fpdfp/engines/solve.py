@@ -172,8 +172,8 @@ def solve(
     privacy
         Client-level differential privacy of x for simulations: :class:`fpdfp.ClientPrivacy` clips replies and adds
         noise to their mean, and ``result.privacy`` says what the rounds have cost. For methods whose clients remember
-        nothing and that ask nothing before the first round. Not covered: Lipschitz constants, from which steps are chosen,
-        count as public; the history, the objective and the certificate are computed from data without noise.
+        nothing and that ask nothing before the first round. Not covered: Lipschitz constants, from which steps are
+        chosen, count as public; the history, the objective and the certificate are computed from data without noise.
     engine
         Where the clients are: None for this process, or an engine such as :class:`fpdfp.cohorts.Ray`. The same seed and
         the same participants give the same bits.

@@ -10,6 +10,5 @@
 ``releases.py``      sums over rows with noise, and by how much one row changes them
 ``clients.py``       privacy for whole clients, in simulations: clipped replies, noise, subsampling
 ``fit.py``           models from noisy sums, and their intervals
-``site.py``          a site that answers releases within its budget
 ===================  ============================================================================
 """
