@@ -8,8 +8,8 @@ norm. *Federated* and *pooled* are ``FederatedLogisticRegression`` with the defa
 ``tvl1_solver`` of nilearn with its default settings, on the same numbers, with the same objective: the mask is the
 whole box, since nilearn also penalises differences across the edge of a mask. Given are seconds of the wall clock and
 of the processor, the objective above the least one that any found, relative to it, the accuracy for new subjects, and
-the correlation with the true map; and after how long SpaceNet is within 1e-3 of the least objective. Each site alone has the same weight. With ``--long``
-a run to a gap of 1e-6 checks how far the objective is from its minimum.
+the correlation with the true map; and after how long SpaceNet is within 1e-3 of the least objective. Each site alone
+has the same weight. With ``--long`` a run to a gap of 1e-6 checks how far the objective is from its minimum.
 """
 
 from __future__ import annotations

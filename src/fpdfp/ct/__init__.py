@@ -16,6 +16,7 @@ from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.ct.phantoms import Ellipsoids, psnr
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.rectify import rectify
+from fpdfp.ct.scanners import Scan, load_rtk_geometry, load_scan
 from fpdfp.ct.scans import air, count_weights, from_rows, line_integrals
 from fpdfp.ct.slabs import fdk_in_slabs, reconstruct_in_slabs
 
@@ -29,6 +30,7 @@ __all__ = [
     "Ellipsoids",
     "ProjectionLosses",
     "Reconstruction",
+    "Scan",
     "Together",
     "Volume",
     "XRayTransform",
@@ -40,6 +42,8 @@ __all__ = [
     "fdk_in_slabs",
     "from_rows",
     "line_integrals",
+    "load_rtk_geometry",
+    "load_scan",
     "load_volume",
     "phantoms",
     "psnr",
