@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import math
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,7 +87,7 @@ def central(where: BuiltScan, iterations: int, device: str) -> Curve:
         where.projections,
         where.geometry,
         where.tv / (where.scan.views * where.scan.weight),
-        nonnegative=False,
+        bounds=(-math.inf, math.inf),
         iterations=iterations,
         tol=0.0,
         device=device,
@@ -264,7 +265,7 @@ def main() -> None:
         where.projections,
         where.geometry,
         where.tv / (where.scan.views * where.scan.weight),
-        nonnegative=False,
+        bounds=(-math.inf, math.inf),
         iterations=150,
         tol=0.0,
         device=device,

@@ -152,7 +152,7 @@ def test_dicom(tmp_path: Path) -> None:
     file.PositionerPrimaryAngleIncrement = [str(STEP * view) for view in range(VIEWS)]
     file.PixelData = np.ascontiguousarray(raw).tobytes()
     file.save_as(tmp_path / "scan.dcm")
-    found = ct.load_scan(tmp_path / "scan.dcm", bin=2)
+    found = ct.load_scan(tmp_path / "scan.dcm", binning=2)
     assert found.projections.shape == (VIEWS, COLUMNS // 2, ROWS // 2) == found.geometry.data_shape
     np.testing.assert_allclose(found.geometry.sources, SCAN.sources, atol=1e-9)
     # The air beside the object is what is known of the intensity: the chest covers it here.
@@ -166,7 +166,7 @@ def test_dicom(tmp_path: Path) -> None:
 
 def test_matrices_are_those_of_the_scan() -> None:
     tilted = ct.ConeBeam(
-        SCAN.volume, SCAN.detector, SCAN.sources + [0.0, 0.0, 3.0], SCAN.panels, SCAN.u + 0.1 * SCAN.v, SCAN.v
+        SCAN.volume, SCAN.detector, SCAN.sources + np.array([0.0, 0.0, 3.0]), SCAN.panels, SCAN.u + 0.1 * SCAN.v, SCAN.v
     )
     for scan in (SCAN, tilted):
         matrices = []

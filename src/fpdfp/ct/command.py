@@ -73,7 +73,7 @@ def _geometry(table: Table, views: int, detector: tuple[int, int], factor: int) 
         table.fail("angles", f"must be as many as there are images, {views}, got {len(angles)}")
     degrees = np.arange(views) * (arc / views) if angles is None else angles
     voxel = table.real("voxel", 0.0, at_least=0.0) or None
-    return fitted(degrees, detector, source=source, panel=panel, pixel=pixel, bin=factor, voxel=voxel)
+    return fitted(degrees, detector, source=source, panel=panel, pixel=pixel, binning=factor, voxel=voxel)
 
 
 def enlarged(geometry: ConeBeam, extent: float) -> ConeBeam:

@@ -23,7 +23,7 @@ from fpdfp.ct.device import module_for, move_to
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.rectify import rectify_checked
 from fpdfp.ct.scans import check_projections, check_ray_weights, fill_excluded
-from fpdfp.ct.solver import Solver
+from fpdfp.ct.solver import Bounds, Solver
 from fpdfp.ct.weight import FOLD, Choice, absolute_weight, choose, coarser, finer
 from fpdfp.engines.loop import Interrupt
 from fpdfp.errors import AccuracyWarning, ArgumentError
@@ -100,7 +100,7 @@ def reconstruct(
     *,
     tv: float | Literal["auto"] = "auto",
     ray_weights: Any = None,
-    nonnegative: bool = True,
+    bounds: tuple[float, float] = (0.0, math.inf),
     iterations: int = 50,
     tol: float = 1e-4,
     device: str = "auto",
@@ -110,11 +110,12 @@ def reconstruct(
     r"""Reconstruct a volume from projections, with total variation.
 
     .. math:: \min_x \frac{p^2}{2V} \sum_{\text{views}} \|A_{\text{view}} x - b_{\text{view}}\|^2
-              + \text{tv} \; S p \sum_{\text{voxels}} |\text{voxel}| \, \|\nabla x\| \quad (\text{and } x \ge 0)
+              + \text{tv} \; S p \sum_{\text{voxels}} |\text{voxel}| \, \|\nabla x\|
 
-    with V the number of views, p the side of a pixel seen at the axis, S the largest line integral (apart from a
-    thousandth of the pixels), and ∇ the gradient in units of length: ``tv`` has no unit, and the image does not change
-    with the units of data and lengths or with the shape of voxels. About ``tv=0.003`` is usual; more noise needs more.
+    over x within ``bounds``, with V the number of views, p the side of a pixel seen at the axis, S the largest line
+    integral (apart from a thousandth of the pixels), and ∇ the gradient in units of length: ``tv`` has no unit, and the
+    image does not change with the units of data and lengths or with the shape of voxels. About ``tv=0.003`` is usual;
+    more noise needs more.
 
     The method starts from the filtered back-projection of :func:`fpdfp.ct.fdk`, if the scan allows it, and takes
     accelerated proximal gradient steps in the metric of a convolution that approximates the Hessian of the data term
@@ -138,8 +139,8 @@ def reconstruct(
     ray_weights
         What each squared residual is multiplied with, an array like ``projections``: inverse variances
         (:func:`fpdfp.ct.count_weights`), or 0 for pixels that do not count, such as defective ones. 1 by default.
-    nonnegative
-        Whether to require x ≥ 0.
+    bounds
+        The least and the largest value that a voxel may have; infinite where there is no bound.
     iterations
         The largest number of iterations.
     tol
@@ -178,7 +179,7 @@ def reconstruct(
         tv = _checks.real("tv", tv, at_least=0.0)
     elif tv != "auto":
         raise ArgumentError("tv", f"must be a number of at least 0, or 'auto', got {tv!r}")
-    nonnegative = _checks.flag("nonnegative", nonnegative)
+    limits = _check_bounds(bounds)
     most = _checks.integer("iterations", iterations, at_least=1)
     tol = _checks.real("tol", tol, at_least=0.0)
     module = module_for(device)
@@ -190,7 +191,7 @@ def reconstruct(
         rays = move_to(rectify_checked(check_ray_weights(ray_weights, geometry, here), geometry, order=1)[0], module)
         straight = fill_excluded(straight, rays)
     if isinstance(tv, str):
-        choice = _chosen(straight, scan, nonnegative, module, rays)
+        choice = _chosen(straight, scan, limits, module, rays)
     else:
         choice = Choice(tv, False, most, np.empty((2, 0)), math.nan)
     used = finer(scan) if choice.finer else scan
@@ -199,7 +200,7 @@ def reconstruct(
     if choice.finer:
         watches = {name: functools.partial(_of_coarser, watch) for name, watch in watches.items()}
     found = minimise(
-        straight, used, weight, nonnegative=nonnegative, iterations=min(most, choice.iterations), tol=tol,
+        straight, used, weight, bounds=limits, iterations=min(most, choice.iterations), tol=tol,
         ray_weights=rays,
         device="cpu" if module is np else "cuda", metrics=watches, progress=progress,
     )  # fmt: skip
@@ -213,17 +214,23 @@ def reconstruct(
     )  # fmt: skip
 
 
+def _check_bounds(bounds: Any) -> Bounds:
+    pair = tuple(bounds) if isinstance(bounds, tuple | list) else ()
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in pair)
+    if len(pair) != 2 or not numbers or not pair[0] < pair[1]:
+        raise ArgumentError("bounds", f"must be two numbers, the least value and a larger one, got {bounds!r}")
+    return float(pair[0]), float(pair[1])
+
+
 def _of_coarser(metric: Callable[[Array], float], volume: Array) -> float:
     return metric(coarser(volume))
 
 
-def _chosen(
-    data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType, ray_weights: Array | None
-) -> Choice:
+def _chosen(data: Array, geometry: ConeBeam, bounds: Bounds, module: ModuleType, ray_weights: Array | None) -> Choice:
     """Return the weight that predicts left-out views best."""
     if geometry.n_views < FEWEST:
         raise ArgumentError("tv", f"must be a number where there are less than {FEWEST} views, got 'auto'")
-    choice = choose(data, geometry, nonnegative, module, ray_weights)
+    choice = choose(data, geometry, bounds, module, ray_weights)
     _log.info(
         "tv=%.3g predicts left-out views best (relative residual %.4f)%s", choice.tv, choice.residual,
         ", with voxels of half the side" if choice.finer else "",
@@ -236,7 +243,7 @@ def minimise(
     geometry: ConeBeam,
     weight: float,
     *,
-    nonnegative: bool,
+    bounds: Bounds,
     iterations: int,
     tol: float,
     device: str,
@@ -250,7 +257,8 @@ def minimise(
     # In units of a power of two near the largest line integral: squares then neither overflow nor vanish.
     largest = float(abs(data).max())
     unit = 2.0 ** round(math.log2(largest)) if largest > 0 else 1.0
-    solver = Solver(move_to(data, module) / unit, geometry, weight / unit, nonnegative, module, ray_weights)
+    limits = bounds[0] / unit, bounds[1] / unit
+    solver = Solver(move_to(data, module) / unit, geometry, weight / unit, limits, module, ray_weights)
     rows: list[dict[str, float]] = []
     status = "finished"
     watches = dict(metrics or {})

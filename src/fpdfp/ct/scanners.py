@@ -65,7 +65,7 @@ def load_scan(
     source: float | None = None,
     panel: float | None = None,
     pixel: float | None = None,
-    bin: int = 1,
+    binning: int = 1,
     voxel: float | None = None,
 ) -> Scan:
     """Read the scan of a scanner.
@@ -81,7 +81,7 @@ def load_scan(
     source, panel, pixel
         The distances from the source to the axis and to the panel and the side of a pixel, in mm; needed where the file
         does not have them.
-    bin
+    binning
         Blocks of so many by so many pixels are averaged.
     voxel
         The side of a voxel in mm.
@@ -101,7 +101,7 @@ def load_scan(
         raise ArgumentError("path", f"must end in {', '.join(endings)} or {last}, got {place}")
     if not place.is_file():
         raise FileNotFoundError(f"path: {place}: file not found")
-    factor = _checks.integer("bin", bin, at_least=1)
+    factor = _checks.integer("binning", binning, at_least=1)
     found = reader(place)
     lengths: dict[str, float] = {}
     for name, given, known in (
@@ -129,7 +129,7 @@ def load_scan(
     else:
         flat = air(raw, None if dark is None else dark.mean(axis=0))
     data = line_integrals(raw, flat, dark, clip=CLIP, dead="interpolate")
-    return Scan(data, fitted(found.degrees, (data.shape[1], data.shape[2]), **lengths, bin=factor, voxel=voxel))
+    return Scan(data, fitted(found.degrees, (data.shape[1], data.shape[2]), **lengths, binning=factor, voxel=voxel))
 
 
 def binned(images: Array, factor: int) -> Array:
@@ -142,7 +142,7 @@ def binned(images: Array, factor: int) -> Array:
 
 
 def fitted(
-    degrees: Any, detector: tuple[int, int], *, source: float, panel: float, pixel: float, bin: int,
+    degrees: Any, detector: tuple[int, int], *, source: float, panel: float, pixel: float, binning: int,
     voxel: float | None,
 ) -> ConeBeam:  # fmt: skip
     """Return a scan with a volume that fits it.
@@ -150,7 +150,7 @@ def fitted(
     It is the disc that the panel sees in all views, and as high as it sees at the axis; Fourier transforms of lengths
     with small factors are fast.
     """
-    side = bin * pixel
+    side = binning * pixel
     across = 0.5 * detector[0] * side
     width = 2 * source * across / math.hypot(across, panel)
     size = width / min(detector[0], VOXELS) if voxel is None else voxel
@@ -219,7 +219,7 @@ def _read_nikon(path: Path) -> Images:
 
 
 def _read_bruker(path: Path) -> Images:
-    """Read the log of a Bruker (SkyScan) scanner. The pixels of images, which may be binned, are those at the object."""
+    """Read the log of a Bruker (SkyScan) scanner; the pixel at the object is that of the images, binned or not."""
     values = _read_sections(path)
     count = int(_number(path, values, "Number of Files"))
     source = _number(path, values, "Object to Source (mm)")

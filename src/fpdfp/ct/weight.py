@@ -13,7 +13,7 @@ from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.ct.solver import Solver, fft_of
+from fpdfp.ct.solver import Bounds, Solver, fft_of
 
 #: Every fifth view is excluded and predicted, beginning with the third.
 FOLD, FIRST = 5, 2
@@ -106,7 +106,7 @@ class Choice(NamedTuple):
 
 
 def choose(
-    data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType, ray_weights: Array | None = None
+    data: Array, geometry: ConeBeam, bounds: Bounds, module: ModuleType, ray_weights: Array | None = None
 ) -> Choice:
     """Return the weight with which the other views predict every fifth view best.
 
@@ -114,11 +114,11 @@ def choose(
     that falls with the frequency; the weight undoes that, so that, up to a constant, the expected score is the squared
     error of the image.
     """
-    search = _Search(data, geometry, nonnegative, module, ray_weights)
+    search = _Search(data, geometry, bounds, module, ray_weights)
     best = search.walk(START)
     coarse = max(geometry.voxel) > COARSE * pixel_at_axis(geometry)
     if coarse and math.prod(finer(geometry).volume) <= MOST_VOXELS:
-        fine = _Search(data, finer(geometry), nonnegative, module, ray_weights)
+        fine = _Search(data, finer(geometry), bounds, module, ray_weights)
         if fine.score(best) < BETTER * min(search.scores.values()):
             fine.walk(best)
             return fine.choice(True)
@@ -127,14 +127,14 @@ def choose(
 
 class _Search:
     def __init__(
-        self, data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType, ray_weights: Array | None
+        self, data: Array, geometry: ConeBeam, bounds: Bounds, module: ModuleType, ray_weights: Array | None
     ) -> None:
         kept, left = left_out(geometry.n_views)
         self.whole, self.geometry = data, geometry
         self.data, self.projector = data[left.tolist()], XRayTransform(geometry.subset(left))
         own = None if ray_weights is None else ray_weights[kept.tolist()]
         self.root = None if ray_weights is None else namespace(data).sqrt(ray_weights[left.tolist()])
-        self.solver = Solver(data[kept.tolist()], geometry.subset(kept), 0.0, nonnegative, module, own)
+        self.solver = Solver(data[kept.tolist()], geometry.subset(kept), 0.0, bounds, module, own)
         self.scores: dict[float, float] = {}
         self.residuals: dict[float, float] = {}
         self.iterations = 1
