@@ -174,11 +174,43 @@ def cancer_area(data: Path) -> Case:
     return Case(fpdfp.Problem(losses, fpdfp.penalties.L1(0.005)))
 
 
+def counts(data: Path) -> Case:
+    """Counts of sixty words in documents with several labels, of which the first is asked for."""
+    X, y = bundled.make_multilabel_classification(4000, 60, n_classes=5, n_labels=2, random_state=13)
+    return Case(classify(standardise(X), y[:, 0], 24), 6)
+
+
+def circles(data: Path) -> Case:
+    """Two circles in polynomials of degree 5."""
+    X, y = bundled.make_circles(1600, noise=0.15, factor=0.6, random_state=14)
+    powers = [X[:, 0] ** i * X[:, 1] ** j for i in range(6) for j in range(6 - i) if i + j]
+    return Case(classify(standardise(np.column_stack(powers)), y > 0, 16))
+
+
+def low_rank(data: Path) -> Case:
+    """Sixty features that are nearly combinations of ten; least squares, some clients a round."""
+    X = standardise(bundled.make_low_rank_matrix(2500, 60, effective_rank=10, random_state=15))
+    rng = np.random.default_rng(15)
+    y = X @ np.where(rng.random(60) < 0.2, rng.standard_normal(60), 0.0) + rng.standard_normal(2500)
+    losses = fpdfp.losses.LeastSquares(X, standardise(y), clients=np.arange(2500) % 25, l2=1e-4)
+    return Case(fpdfp.Problem(losses, fpdfp.penalties.L1(0.01)), 5)
+
+
+def swiss_roll(data: Path) -> Case:
+    """The place along a rolled sheet from polynomials of degree 3; least squares."""
+    X, t = bundled.make_swiss_roll(1800, noise=0.3, random_state=16)
+    a, b, c = standardise(X).T
+    powers = [a**i * b**j * c**k for i in range(4) for j in range(4 - i) for k in range(4 - i - j) if i + j + k]
+    X = standardise(np.column_stack(powers))
+    losses = fpdfp.losses.LeastSquares(X, standardise(t), clients=np.arange(1800) % 18)
+    return Case(fpdfp.Problem(losses, fpdfp.penalties.L1(0.005)))
+
+
 TUNING: tuple[Callable[[Path], Case], ...] = (
     breast_cancer, diabetes, wine, heavy_tails, sorted_levels, a9a, digits, iris, housing, informative, cancer_area,
 )  # fmt: skip
 HELD_OUT: tuple[Callable[[Path], Case], ...] = (
-    redundant, fused, covtype, friedman, hastie, moons, quantiles,
+    redundant, fused, covtype, friedman, hastie, moons, quantiles, counts, circles, low_rank, swiss_roll,
 )  # fmt: skip
 SETS = {one.__name__: one for one in (*TUNING, *HELD_OUT)}
 

@@ -20,9 +20,8 @@ from fpdfp.cohorts import spec
 from fpdfp.cohorts.collector import check_rows, decode_once, decode_update
 from fpdfp.cohorts.losses import At, Bounds, LossBounds
 from fpdfp.cohorts.question import Columns
-from fpdfp.cohorts.remote_losses import RemoteLosses
-from fpdfp.cohorts.requests import Reply, Request
-from fpdfp.cohorts.rounds import Update
+from fpdfp.cohorts.remote import RemoteLosses
+from fpdfp.cohorts.requests import Reply, Request, Update
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.cohorts.site import Site
 from fpdfp.losses.base import Losses

@@ -29,11 +29,12 @@ import fpdfp
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp.cohorts import spec
 from fpdfp.cohorts.local import clients_of
-from fpdfp.cohorts.losses import Informations, LocalModels, Overdispersions, Spread
+from fpdfp.cohorts.losses import Informations, Jeffreys, LocalModels, Overdispersions, Spread
 from fpdfp.cohorts.many_points import DualSums, Evaluations, HeldScores
 from fpdfp.cohorts.question import questions
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.cohorts.site import Site
+from fpdfp.cohorts.sums import SumsAt
 from fpdfp.errors import MessageError
 from fpdfp.precondition.exchange import FeatureBounds
 from tests.loopback import Loopback
@@ -160,7 +161,10 @@ def corpus() -> list[Recorded]:
         if where == "counts":
             clients_of(there).ask_each(Informations(np.zeros(4)))
             clients_of(there).ask(Overdispersions(np.zeros(4), 1.5))
+            clients_of(there).ask(SumsAt(("value", "gradient", "hessian"), np.zeros(4)))
             ask_many(there)
+        if where == "graph" and name == "Newton":
+            clients_of(there).ask(Jeffreys(np.zeros(4), np.eye(4)))
         if where == "quantile":
             clients_of(there).ask(Spread(np.zeros(4)))
         if where == "wide":

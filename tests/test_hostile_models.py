@@ -14,7 +14,7 @@ import pytest
 
 import fpdfp
 from fpdfp.cohorts import spec
-from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, Informations, Overdispersions, probe
+from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, Informations, Jeffreys, Overdispersions, probe
 from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluations, SentDuals
 from fpdfp.cohorts.requests import Address, Place, Request
 from fpdfp.cohorts.serialization import pack, unpack
@@ -261,6 +261,26 @@ def cuts_by_rounding(ask: Ask) -> Any:
     return row_of((found[0] - found[1])[1:]) - ROWS[row] + ROWS[PERSON]
 
 
+def power_of_two(ask: Ask, *, twice: bool) -> Any:
+    """Beyond a power of two numbers have a digit less: an age plus nearly 2²⁶ is rounded from an age of choice on.
+
+    Two models whose numbers differ by that digit differ in the rows beyond the cut alone. A second number takes the
+    first away again; without it the intercept does, exactly where the coefficient is a power of two.
+    """
+    digit, slope, found = np.spacing(2.0**25), 2.0**-5, []
+    for added in (2.0**26 - 101.0, 2.0**26 - 101.0 + digit):
+        if twice:
+            shifted = Arithmetic("-", Column("age"), Number(-added))
+            about = model(design(Column("died"), shifted, *map(Column, FEATURES)),
+                          centre=np.array([added + 60.0, 0.0, 0.0]))  # fmt: skip
+            found.append(gradient(ask, about, [slope, 0.0, 0.0, 0.25]))
+        else:
+            about = model(design(Column("died"), Column("age"), *map(Column, FEATURES)),
+                          centre=np.array([-added, 0.0, 0.0]))  # fmt: skip
+            found.append(gradient(ask, about, [slope, 0.0, 0.0, -slope * (added + 60.0)]))
+    return row_of((found[1] - found[0])[1:])
+
+
 def start(ask: Ask, family: str) -> Any:
     """A fit starts from quadratic models where each row's own outcome is, and weights there are powers of outcomes."""
     about = glm(design(Column("tiny")), family, "identity")
@@ -295,6 +315,8 @@ SINGLED_OUT: dict[str, Callable[[Ask], Any]] = {
     "a Lipschitz constant with the largest weight": largest_weight, "the value at the probe": probe_value,
     "two models that differ in one row": differing_models,
     "two polynomials that differ in one row": polynomial, "cuts by rounding": cuts_by_rounding,
+    "rounding beyond a power of two": functools.partial(power_of_two, twice=False),
+    "rounding beyond a power of two, and back": functools.partial(power_of_two, twice=True),
     "the start of a gamma model": functools.partial(start, family="gamma"),
     "the start of an inverse Gaussian model": functools.partial(start, family="inverse gaussian"),
     "one person's many periods": one_of_many_periods, "one row that does not fit": misfit,
@@ -439,6 +461,22 @@ def test_sums_of_squares_are_no_single_rows(desks: Any) -> None:
         assert np.isclose(told[asked.name]["arrays"][0], exact.sum()).any() or asked.name == "overdispersion"
         with pytest.raises(Refusal, match="too few of its rows"):
             desks(Policy())(about, Request((asked,), EVERYONE))
+
+
+def test_third_moments_are_no_single_rows(desks: Any) -> None:
+    """The matrix of Firth's penalty is the analyst's: what it makes of rows is looked at like all that is summed."""
+    about = glm(design(Column("visits"), Column("age"), Column("pressure")), "poisson", "log")
+    flat, steep = np.zeros(3), np.array([-30.0, 0.0, 1000.0])
+    assert desks(Policy())(about, Request((Jeffreys(flat, np.eye(3)),), EVERYONE))
+    for x, inverse in (
+        (steep, np.eye(3)), (flat, np.diag([1.0, -1.0, 1.0])), (flat, np.eye(3) + np.triu(np.ones((3, 3)), 1)),
+    ):  # fmt: skip
+        with pytest.raises(Refusal, match=r"too few of its rows|symmetric and positive"):
+            desks(Policy())(about, Request((Jeffreys(x, inverse),), EVERYONE))
+    with pytest.raises(Refusal, match="products"):
+        desks(Policy(kinds=tuple(one for one in Policy().kinds if one != "products")))(
+            about, Request((Jeffreys(flat, np.eye(3)),), EVERYONE)
+        )
 
 
 def test_a_log_rank_test_is_not_of_one_pair_or_one_event(desks: Any) -> None:

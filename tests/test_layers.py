@@ -28,8 +28,8 @@ LAYERS = {
         "federation",
         "models ct.command",
         "federation.cohort",
-        "federation.schema federation.table",
-        "federation.columns federation.descriptives federation.predictions federation.times",
+        "federation.table",
+        "federation.columns federation.descriptives federation.predictions",
         "federation.questions",
     ],
     "running": [
@@ -43,14 +43,14 @@ LAYERS = {
         "cohorts",
     ],
     "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit privacy.site", "steps"],
-    "questions": ["cohorts.cohort", "cohorts.question"],
+    "questions": ["cohorts.question"],
     "mathematics": [
         "problem",
         "scores folds",
         "_verify bounds ct datasets linops losses penalties quadratic survival",
         "families formula inference",
     ],
-    "messages": ["compress", "cohorts.validation privacy sampling", "rng"],
+    "messages": ["cohorts.serialization", "compress", "privacy sampling", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],
     "basics": [("_checks _files _lazy _naming _numbers _plotting _progress _sections _settings _typing _warn errors")],
 }
@@ -199,8 +199,8 @@ def test_kernels_load_nothing_above_them() -> None:
 
 #: What only runs with clients elsewhere pass through.
 WIRE = (
-    "compress/wire.py", "cohorts/collector.py", "cohorts/remote", "cohorts/requests.py", "cohorts/serialization.py",
-    "cohorts/session.py", "cohorts/site.py", "engines/remote_",
+    "compress/wire.py", "cohorts/collector.py", "cohorts/remote.py", "cohorts/requests.py", "cohorts/serialization.py",
+    "cohorts/site.py",
 )  # fmt: skip
 LOCAL = """
 import sys, threading

@@ -14,8 +14,8 @@ from fpdfp.cohorts import spec
 from fpdfp.cohorts.losses import Informations
 from fpdfp.cohorts.question import PUBLIC, ROWS, Offer, Question, Reveals, question, questions, reveals
 from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.serialization import constructor_hints
 from fpdfp.cohorts.site import Site
-from fpdfp.cohorts.validation import constructor_hints
 from fpdfp.errors import MessageError, Refusal
 from fpdfp.federation.table import SiteTable, TableView
 

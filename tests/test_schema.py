@@ -12,6 +12,7 @@ import pytest
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import questions
+from fpdfp.federation.columns import Schemas
 from fpdfp.federation.questions import (
     ColumnSchema,
     ModelSpec,
@@ -25,7 +26,6 @@ from fpdfp.federation.questions import (
     write,
     write_answer,
 )
-from fpdfp.federation.schema import Schemas
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula import Design, code, parse
 

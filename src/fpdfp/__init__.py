@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         FederatedMultinomialRegressionCV,
         FederatedOrdinalRegression,
         FederatedOrdinalRegressionCV,
+        Firth,
         Fused,
         Graph,
         Group,
@@ -91,7 +92,6 @@ if TYPE_CHECKING:
         histogram,
         load_model,
         log_rank_test,
-        masked_glm,
         private_model,
         survival_curves,
         table_one,
@@ -142,6 +142,7 @@ __all__ = [
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
     "Federation",
+    "Firth",
     "Folds",
     "Fused",
     "Graph",
@@ -183,7 +184,6 @@ __all__ = [
     "log_rank_test",
     "loggers",
     "losses",
-    "masked_glm",
     "methods",
     "minimize",
     "models",
@@ -212,13 +212,13 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
+        "models": "CrossValidation ElasticNet Firth Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
         "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "correlations fit_sites histogram load_model log_rank_test masked_glm private_model "
+        "correlations fit_sites histogram load_model log_rank_test private_model "
         "survival_curves table_one",
         "federation": "Federation",
         "folds": "Folds",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fpdfp._lazy import attach
 
 if TYPE_CHECKING:
-    from fpdfp.cohorts.cohort import Cohort
+    from fpdfp.cohorts.question import Cohort
     from fpdfp.cohorts.ray import Ray
 
 __all__ = ["Cohort", "Ray"]

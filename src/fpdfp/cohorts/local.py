@@ -18,8 +18,7 @@ import numpy as np
 
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts.cohort import Cohort, Each, Total
-from fpdfp.cohorts.question import Question
+from fpdfp.cohorts.question import Cohort, Each, Question, Total
 from fpdfp.cohorts.record import keep
 from fpdfp.compress import Compressor
 from fpdfp.compress.plain import plain_bits
@@ -31,7 +30,7 @@ from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import QUANTIZE, Draws, OwnDraws, Purpose
 from fpdfp.sampling import Sampling
-from fpdfp.traffic import NOTHING, Bits, Downlink, Kept, Meter, full_bits, payload
+from fpdfp.traffic import NOTHING, Bits, Downlink, Kept, Meter, count_exchange, full_bits, payload
 
 if TYPE_CHECKING:
     from fpdfp._kernels.jit import Watch
@@ -90,6 +89,7 @@ class Clients(Cohort):
 
     def _add_up(self, question: Question, clients: IntArray, seed: int, times: Array | None) -> tuple[Any, int]:
         """Return the sums of what some clients answer, and the bits of all answers."""
+        count_exchange(question.name)
         sums, up, length = None, 0, len(clients)
         if question.in_parts:
             length = max(1, self.at_once // question.count_numbers(self.problem.model.shape))
@@ -107,7 +107,12 @@ class Clients(Cohort):
 
     def ask_each(self, question: Question) -> Each:
         clients = np.arange(self.problem.n_clients)
-        sent, up = keep(question, lambda: self._send(question, clients, 0, each=not question.by_site))
+
+        def send() -> tuple[Any, int]:
+            count_exchange(question.name)
+            return self._send(question, clients, 0, each=True)
+
+        sent, up = keep(question, send)
         rows = [type(sent)(*(array[i] for array in sent)) for i in range(len(clients))]
         return Each(rows, up, len(clients) * payload(question))
 
@@ -282,33 +287,38 @@ class LocalParticipants(Participants):
         self._watch: Watch | None = None
 
     def work(self, k: int, clients: IntArray, message: Any) -> tuple[IntArray, Any, Any, Work, int]:
-        run, algorithm, total = self.run, self.run.algorithm, self.total(clients)
-        work, bits = Work(), 0
-        batches = self._batches(clients)
-        after: Any = None if len(batches) == 1 else self._room(len(clients))
+        run, total = self.run, self.total(clients)
+        # All at once or some at a time, which changes nothing but time and memory.
+        batches = divide(clients, self._longest)
+        if len(batches) == 1:
+            sent, memory, work, bits = self._answer(k, clients, message)
+            total.add(sent)
+            return clients, total.update(run.algorithm, run.state, k), memory, work, bits
+        work, bits, after = Work(), 0, self._room(len(clients))
 
-        def answer(own: IntArray) -> tuple[Any, Any, Work, int]:
-            draws = OwnDraws(run.seed, k, own)
-            local = run.problem.local(own, take_rows(self.memory, own))
-            update = algorithm.client_update(local, message, k, draws)
-            sent, sent_bits = self._transmit(update.reply, draws)
-            memory: Any = ()
-            if update.memory and isinstance(algorithm, Remembering):
-                memory = algorithm.confirm(update.memory, sent, k)
+        def answer(own: IntArray) -> tuple[Any, Work, int]:
+            sent, memory, cost, sent_bits = self._answer(k, own, message)
             if after:
                 first = int(np.searchsorted(clients, own[0]))
                 for rows, new in zip(after, memory, strict=True):
                     rows[first : first + len(own)] = new
-            return sent, memory if after is None else after, update.work, sent_bits
+            return sent, cost, sent_bits
 
-        for sent, memory, cost, sent_bits in work_through(batches, answer, self._threads(len(batches))):
+        for sent, cost, sent_bits in work_through(batches, answer, self._threads(len(batches))):
             total.add(sent)
-            after, work, bits = memory, work + cost, bits + sent_bits
-        return clients, total.update(algorithm, run.state, k), after, work, bits
+            work, bits = work + cost, bits + sent_bits
+        return clients, total.update(run.algorithm, run.state, k), after, work, bits
 
-    def _batches(self, clients: IntArray) -> list[IntArray]:
-        """Return the clients of a round, all at once or some at a time, which changes nothing but time and memory."""
-        return divide(clients, self._longest)
+    def _answer(self, k: int, clients: IntArray, message: Any) -> tuple[Any, Any, Work, int]:
+        """Return the replies of some clients as they are decoded, their memory after that, their work, and the bits."""
+        run, algorithm = self.run, self.run.algorithm
+        draws = OwnDraws(run.seed, k, clients)
+        local = run.problem.local(clients, take_rows(self.memory, clients))
+        reply, memory, work = algorithm.client_update(local, message, k, draws)
+        sent, bits = self._transmit(reply, draws)
+        if memory and isinstance(algorithm, Remembering):
+            memory = algorithm.confirm(memory, sent, k)
+        return sent, memory, work, bits
 
     @functools.cached_property
     def _longest(self) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from fpdfp import _checks, compress, linops, methods, penalties, precondition, steps
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.requests import Job, Place
-from fpdfp.cohorts.validation import constructor_hints, validate
+from fpdfp.cohorts.serialization import constructor_hints, validate
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.folds import Folds
 from fpdfp.linops import LinOp

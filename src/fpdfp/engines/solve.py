@@ -16,8 +16,7 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.cohorts import record
 from fpdfp.cohorts.local import restore
-from fpdfp.cohorts.remote import RemoteEngine
-from fpdfp.cohorts.remote_losses import RemoteLosses
+from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import working_set

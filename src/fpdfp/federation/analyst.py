@@ -26,7 +26,7 @@ from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder, linear_model
 
 if TYPE_CHECKING:
-    from fpdfp.federation.schema import Schemas
+    from fpdfp.federation.columns import Schemas
 
 
 class SiteStatus(NamedTuple):
@@ -121,6 +121,7 @@ class Federation(TableCohort):
         self._norm_bound = norm_bound
         self._link, self._asking = link, Asking(link)
         self._names: list[str] | None = None
+        self._level: str | None = None
         self._engine: FederationEngine | None = None
 
     def __repr__(self) -> str:
@@ -246,11 +247,26 @@ class Federation(TableCohort):
 
     def describe(self) -> Schemas:
         """Return the columns of all sites side by side: types, units, levels, as far as each site's policy allows."""
-        from fpdfp.federation.schema import Schemas
+        from fpdfp.federation.columns import Schemas
 
         for line in self.status().warnings:
             log.warning("%s", line)
         return Schemas(self.names, self.ask_each(SchemaQuestion()).answers)
+
+    def at_level(self) -> TableCohort:
+        if self._level is None:
+            trees = {name: {"kind": "budget"} for name in self.names}
+            came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
+            levels = {name: str(one.get("level", "filter")) for name, one in came.items()}
+            if len(set(levels.values())) > 1:
+                each = ", ".join(f"{level} at {name}" for name, level in levels.items())
+                raise ArgumentError("federation", f"must have sites of one level, got {each}")
+            self._level = next(iter(levels.values()))
+        if self._level == "filter":
+            return self
+        from fpdfp.federation.masked import MaskedCohort
+
+        return MaskedCohort(self)
 
     def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
         trees = dict.fromkeys(names, write(question) | ({"each": True} if each else {}))

@@ -122,11 +122,8 @@ class Budget:
             self.write()
 
     def _afford(self, price: int) -> None:
-        if price and self.policy.goes_by("budget") and self.spent.total + price > self.policy.analyses:
-            raise refuse(
-                "budget", f"this site has answered the {self.policy.analyses} analyses that it allows; ask it for more",
-                f"{self.spent.total} analyses",
-            )  # fmt: skip
+        wrong, allowed = price and self.spent.total + price > self.policy.analyses, self.policy.analyses
+        self.policy.refuse_if(wrong, "analyses", f"{self.spent.total} analyses", analyses=allowed)
 
     def divide(self, rows: int, key: str, folds: int) -> None:
         """Note a division of rows into folds; refuse one too many, since together they reveal as much as coefficients.
@@ -136,11 +133,8 @@ class Budget:
         known = self.spent.divisions.setdefault(str(rows), {})
         if key in known:
             return
-        if self.policy.goes_by("folds") and sum(known.values()) + folds - 1 > self.policy.parameters * rows:
-            raise refuse(
-                "folds", "this site has divided these rows into as many folds as it allows; use the cross-validation "
-                "(cv, and the seed of run) of before", f"{sum(known.values())} folds of {rows} rows",
-            )  # fmt: skip
+        too_many = sum(known.values()) + folds - 1 > self.policy.parameters * rows
+        self.policy.refuse_if(too_many, "divided", f"{sum(known.values())} folds of {rows} rows")
         known[key] = folds - 1
         self.write()
 
@@ -150,11 +144,7 @@ class Budget:
         Counts up to two times differ by the rows between them, so that a search by times finds each row's.
         """
         known = self.spent.times.setdefault(column, times)
-        if known != times and self.policy.goes_by("cells"):
-            raise refuse(
-                "cells",
-                "this site tells of a column only at the times, or edges, that were asked for first; use the same",
-            )
+        self.policy.refuse_if(known != times, "fixed")
         self.write()
 
     def compare_data(self, run: str, data: str) -> None:
@@ -162,7 +152,7 @@ class Budget:
         if self._unwritten:
             self.write()
         if self.spent.data.get(run, data) != data:
-            raise refuse("budget", "the data of this site have changed since this run began: begin a new one")
+            raise refuse("changed")
         self.spent.data[run] = data
         if len(self.spent.data) > RUNS:
             self.spent.data.pop(next(iter(self.spent.data)))

@@ -11,15 +11,14 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import IntArray
-from fpdfp.cohorts.cohort import Cohort, Each, Total
-from fpdfp.cohorts.question import Question
+from fpdfp.cohorts.question import Cohort, Each, Question, Total
 from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.columns import read_frame
+from fpdfp.federation.columns import Schemas, read_frame
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, write, write_answer
-from fpdfp.federation.schema import Schemas
 from fpdfp.federation.table import SiteTable, make_losses
 from fpdfp.losses import Losses
+from fpdfp.traffic import count_exchange
 
 
 class TableCohort(Cohort):
@@ -36,19 +35,28 @@ class TableCohort(Cohort):
     def losses(self, spec: ModelSpec) -> Losses:
         """Return the losses of a model, a client for each site, in order; those at sites know their engine."""
 
+    #: What protects the sites: their filters, sums over all of them, or noise.
+    level: str = "filter"
+
+    def at_level(self) -> TableCohort:
+        """Return the cohort as the policies of its sites let it be asked."""
+        return self
+
     def without(self, sites: Collection[str]) -> TableCohort:
         """Return the cohort without some sites."""
         raise NotImplementedError(f"{type(self).__name__} has no parts")
 
     def ask(self, question: Question, clients: IntArray | None = None) -> Total:
+        count_exchange(question.name)
         names = [self.names[i] for i in range(len(self.names)) if clients is None or i in clients]
         # A sum over one site is the result of that site.
-        answers = self.gather(question, names, each=len(names) == 1 and not question.by_site)
+        answers = self.gather(question, names, each=len(names) == 1 and not question.plain)
         sums = question.add_up(answers, np.arange(len(answers)))
         return Total(sums, len(answers), *_count(question, answers))
 
     def ask_each(self, question: Question) -> Each:
-        answers = self.gather(question, self.names, each=not question.by_site)
+        count_exchange(question.name)
+        answers = self.gather(question, self.names, each=not question.plain)
         return Each(answers, *_count(question, answers))
 
 

@@ -33,7 +33,7 @@ class Descriptions:
     counts
         For each factor the rows of each level and group, shape (levels, groups).
     withheld
-        The places of columns, and after them of factors, that a site does not tell; their numbers are zeros.
+        For each column, and after these for each factor, how many sites do not tell it; their numbers are zeros.
     """
 
     rows: IntArray
@@ -42,7 +42,7 @@ class Descriptions:
     means: Array
     scatters: Array
     counts: list[IntArray]
-    withheld: tuple[int, ...] = ()
+    withheld: IntArray
 
     def __add__(self, other: Descriptions) -> Descriptions:
         """Return the sums of the rows of both."""
@@ -56,7 +56,7 @@ class Descriptions:
             np.where(self.known > 0, self.means + share * apart, other.means),
             self.scatters + other.scatters + np.where(self.known > 0, self.known * share * apart**2, 0.0),
             [a + b for a, b in zip(self.counts, other.counts, strict=True)],
-            tuple(sorted({*self.withheld, *other.withheld})),
+            self.withheld + other.withheld,
         )
 
 
@@ -71,16 +71,10 @@ class DescriptionQuestion(Question):
 
     reveals = reveals("table", designs="columns factors by", uses="summarise")
     answers = Descriptions
-    by_site = True
 
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.summarise(self.columns, self.factors, self.by)
-
-    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Descriptions:
-        """Return the sums over sites."""
-        total: Descriptions = sum(sent[1:], start=sent[0])
-        return total
 
     def check(self, answer: Any) -> None:
         """Refuse sums of other columns, and counts that cannot be."""
@@ -97,6 +91,11 @@ class DescriptionQuestion(Question):
             (one < 0).any() or (one > answer.rows).any() for one in counts
         ):  # fmt: skip
             raise MessageError("a description must have counts from 0 to the rows of each group")
+        if (
+            answer.withheld.shape != (len(self.columns) + len(self.factors),)
+            or not np.isin(answer.withheld, (0, 1)).all()
+        ):
+            raise MessageError("a description must have 0 or 1 for each column and factor")
         if not (np.isfinite(answer.means).all() and (answer.scatters >= 0).all()):
             raise MessageError("a description must have finite means, and sums of squares of at least 0")
 
@@ -217,7 +216,8 @@ def summarise(table: Any, columns: Sequence[str], factors: Sequence[Coded], by: 
         cells = np.bincount(level[some] * groups + group[some], minlength=len(factor.levels) * groups)
         counts.append(cells.astype(np.int64).reshape(-1, groups))
     rows = np.bincount(group[inside], minlength=groups).astype(np.int64)
-    return Descriptions(rows, int((~inside).sum()), known, means, scatters, counts)
+    withheld = np.zeros(len(columns) + len(factors), dtype=np.int64)
+    return Descriptions(rows, int((~inside).sum()), known, means, scatters, counts, withheld)
 
 
 def values_of(table: Any, name: str, group: IntArray, groups: int) -> list[Array]:

@@ -39,9 +39,8 @@ from fpdfp.federation.agent import Desk, alone, open_guard, respond
 from fpdfp.federation.analyst import Federation
 from fpdfp.federation.commands import log_to_stderr
 from fpdfp.federation.connection import Measured, Usage
-from fpdfp.federation.conversation import Receiver
 from fpdfp.federation.engine import LONGEST
-from fpdfp.federation.framing import Message
+from fpdfp.federation.framing import Message, Receiver
 from fpdfp.federation.keys import About
 from fpdfp.federation.repeat import digest_of_data
 from fpdfp.federation.rollback import ReplayGuard

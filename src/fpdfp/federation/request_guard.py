@@ -56,7 +56,7 @@ KINDS = {
 #: Refusals by these rules reveal nothing of the rows, and do not count.
 FREE = ("kinds", "budget", "hours", "places", "columns")
 #: The questions that the kind "tests" is about.
-TESTS = ("information", "overdispersion")
+TESTS = ("information", "overdispersion", "jeffreys")
 
 
 class Table(Protocol):
@@ -91,7 +91,7 @@ class Model:
     def note_outside(self) -> None:
         """Count a point outside the domain: its status reveals where the extreme rows lie."""
         if self._budget.count_refusal():
-            raise refuse("points", "too many points were outside the domain of models at this site")
+            raise refuse("outside_often")
 
     def divide(self, rows: int, key: bytes, folds: int) -> None:
         """Count a division of rows into folds."""
@@ -226,17 +226,13 @@ class RequestGuard:
         policy, spent = self.policy, self.budget.spent
         if policy.goes_by("budget") and spent.refusals >= policy.refusals:
             if (self.folder / STOPPED).exists():
-                raise refuse(
-                    "budget", "this site answers nothing until its owner has looked at what it refused",
-                    f"remove the file {self.folder / STOPPED} when you have",
-                )  # fmt: skip
+                raise refuse("stopped", f"remove the file {self.folder / STOPPED} when you have")
             self.budget.forgive()
-        if not policy.is_open(self.clock()):
-            raise refuse("hours", f"this site does not answer at this hour; it does on {policy.hours}")
-        if kind not in self.kinds or (policy.goes_by("kinds") and self.kinds[kind] not in policy.kinds):
-            raise refuse("kinds", f"this site does not answer what is of the kind {self.kinds.get(kind, kind)!a}")
-        if asked.get("each") and not policy.single_sites:
-            raise refuse("kinds", "this site does not show its results by themselves")
+        policy.refuse_if(not policy.is_open(self.clock()), "hours", hours=policy.hours)
+        if kind not in self.kinds:
+            raise refuse("kind", kind=kind)
+        policy.refuse_if(self.kinds[kind] not in policy.kinds, "kind", kind=self.kinds[kind])
+        policy.refuse_if(asked.get("each") and not policy.single_sites, "single")
         if not run:
             raise MessageError("a request must name its run")
         self.budget.compare_data(run, self._data)
@@ -333,14 +329,12 @@ class RequestGuard:
     def _answer_times(self, question: Any) -> Any:
         """Answer a question about times of events."""
         policy = self.policy
-        if getattr(question, "times", ()) is None and "ranges" not in policy.kinds:
-            raise refuse("kinds", "this site answers at given times only: its own are times of single rows")
-        if getattr(question, "tells_pairs", False):
+        no_times = getattr(question, "times", ()) is None
+        policy.refuse_if(no_times and "ranges" not in policy.kinds, "ranges")
+        if question.tells_pairs:
             guard.check_products(policy)
         response = question.spec.design.response if hasattr(question, "spec") else question.response
         if hasattr(question, "spec"):
-            if question.tells_pairs:
-                guard.check_products(policy)
             losses = self._losses(question.spec)
             guard.check_predictions(question, losses, policy)
             analysis = self._begin(guard.analysis_of(question.spec.design), self.questions.dump(question.spec))
@@ -349,10 +343,10 @@ class RequestGuard:
             columns = [] if question.group is None else [question.group.coded]
             for name in [*columns, *getattr(question, "strata", ()), *columns_of(question.response)]:
                 guard.check_column(name, policy)
-            if policy.goes_by("places"):
-                guard.check_response(question.response, policy)
-            if isinstance(question, LogRankQuestion):
-                guard.check_strata(self.table.strata_of(question), policy)
+            guard.check_response(question.response, policy)
+            if isinstance(question, LogRankQuestion):  # a test in one of two rows reveals these
+                strata = np.unique(self.table.strata_of(question), return_counts=True)[1]
+                guard.check_cells(strata, "strata", policy)
             about = [self.questions.dump(question.response), columns, list(getattr(question, "strata", ()))]
             self._begin(about, [getattr(question, "rho", 0.0)])
         if getattr(question, "times", None) is not None:
@@ -411,11 +405,9 @@ class RequestGuard:
     def _check_request(self, request: Request) -> None:
         """Refuse what the policy does not allow of a solver's request."""
         policy = self.policy
-        for question in request.questions if policy.goes_by("kinds") else ():
-            if question.name == "memory":
-                raise refuse("kinds", "this site does not send the memory of a run ('memory')")
-            if question.name in TESTS and "tests" not in policy.kinds:
-                raise refuse("kinds", "this site does not send what standard errors need (tests)")
+        for question in request.questions:
+            policy.refuse_if(question.name == "memory", "memory")
+            policy.refuse_if(question.name in TESTS and "tests" not in policy.kinds, "tests")
         job = request.about.job
         if job is not None and "hessian" in job.algorithm.reply_shapes():
             guard.check_products(policy)

@@ -108,7 +108,7 @@ class TableOne:
     columns
         A :class:`NumberRow` or :class:`LevelRows` for each column.
     withheld
-        Columns that some sites do not tell, with these: the table has the rows of the others there.
+        Columns that some sites do not tell, with the number of these: the table has the rows of the others there.
     notes
         What else is said below.
     """
@@ -117,7 +117,7 @@ class TableOne:
     groups: tuple[Any, ...]
     rows: Array
     columns: tuple[NumberRow | LevelRows, ...]
-    withheld: dict[str, tuple[str, ...]]
+    withheld: dict[str, int]
     notes: tuple[str, ...] = ()
 
     def _lines(self) -> list[list[str]]:
@@ -139,7 +139,8 @@ class TableOne:
         return ["" if self.by is None else self.by, *map(str, self.groups), *tests]
 
     def _remarks(self) -> list[str]:
-        remarks = [f"{name}: not told by {', '.join(sites)}" for name, sites in self.withheld.items()]
+        remarks = [f"{name}: without the rows of {sites} site{'s' * (sites > 1)}, which would tell few rows"
+                   for name, sites in self.withheld.items()]  # fmt: skip
         if len(self.groups) > 1:
             remarks.append("tests: Welch's of means, χ² of levels, Fisher's where counts are small")
             remarks.append("SMD: the largest standardised difference of two groups")

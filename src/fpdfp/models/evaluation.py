@@ -145,6 +145,7 @@ def _cohort_sites(fit: FitResult, source: Any, groups: Any) -> Sites:
         source = LocalCohort(source, groups)
     else:
         check_groups(groups)
+    source = source.at_level()
     predictor, columns = fit.outcome.predictor(fit, fit.effects)
     plan, options = fit.plan, {name: one for name, one in fit.outcome.describe().items() if name != "class_weights"}
     assert plan is not None

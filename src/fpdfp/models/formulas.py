@@ -13,8 +13,8 @@ from fpdfp.cohorts.question import Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import TableCohort
-from fpdfp.federation.questions import MomentsQuestion, SchemaQuestion, Sums, SumsQuestion
-from fpdfp.federation.schema import Agreed, Levels, Schemas
+from fpdfp.federation.columns import Agreed, Levels, Schemas
+from fpdfp.federation.questions import MomentsQuestion, SchemaQuestion, SumsQuestion, SumsTotal
 from fpdfp.formula.coding import Design, Imputation, Term, code
 from fpdfp.formula.evaluation import NO_VALUE
 from fpdfp.formula.parsing import parse, parse_weights
@@ -109,7 +109,7 @@ def plan(
         return code(tree, agreed.kinds, agreed.levels, missing=missing, absent=agreed.absent)
 
     design = design_of(plain)
-    sums: list[Sums] = asking.ask_each(SumsQuestion(design, classes))
+    sums: SumsTotal = asking.ask(SumsQuestion(design, classes))
     _check_sums(asking.names, design, formula, sums)
     agreed, classes, counts = _used_levels(design, agreed, classes, sums)
     means = _means(design, sums)
@@ -121,8 +121,7 @@ def plan(
         formula = _resolve(
             formula, dict(zip(standard, zip(total.mean, total.variance, strict=False), strict=False)), total.count
         )
-    rows, used = [one.rows for one in sums], [one.used for one in sums]
-    weight = sum(one.weight for one in sums)
+    weight, used = sums.weight, sums.used
     if not weight > 0:
         raise ArgumentError(
             "weights", f"must be at least 0 in all rows, and positive in some, but add up to {weight:g}"
@@ -131,7 +130,7 @@ def plan(
     intercept = formula.intercept and not survival
     ordered = not isinstance(formula.response, Column) or formula.response.column in agreed.ordered
     imputed = tuple(name for name in design.filled if name in agreed.absent)
-    return Plan(design_of(formula), means, classes, intercept, rows, used, scale, counts, ordered, imputed)
+    return Plan(design_of(formula), means, classes, intercept, sums.rows, used, scale, counts, ordered, imputed)
 
 
 def check_response(formula: Formula, *, survival: bool) -> None:
@@ -176,61 +175,56 @@ def _classes(formula: Formula, agreed: Agreed, *, classify: bool | None) -> tupl
     return found
 
 
-def _check_sums(names: list[str], design: Design, formula: Formula, sums: list[Sums]) -> None:
+def _check_sums(names: list[str], design: Design, formula: Formula, sums: SumsTotal) -> None:
     """Refuse sites without rows, and terms that are not finite numbers."""
     titles = ["the response", *(f"the term {design.titles[term.term]!r}" for term in design.terms)]
     with_standard = {number for number, term in enumerate(formula.terms) if _standards(term)}
     skipped = {1 + i for i, term in enumerate(design.terms) if term.term in with_standard}
-    for name, one in zip(names, sums, strict=True):
-        if not one.used:
+    for name, rows, used, invalid in zip(names, sums.rows, sums.used, sums.invalid, strict=True):
+        if not used:
             raise ArgumentError(
                 "formula:",
-                f"none of the {one.rows} rows of {name} has all columns of the formula: leave the site out, or fill in "
+                f"none of the {rows} rows of {name} has all columns of the formula: leave the site out, or fill in "
                 'what is missing (missing="mean" or "indicator")',
             )
-        for place in np.flatnonzero(one.invalid):
+        for place in np.flatnonzero(invalid):
             if place == 0 and isinstance(design.response, Survival):
                 raise ArgumentError(
                     "formula:",
-                    f"the response is no event time in {one.invalid[0]} of {one.used} rows at {name}: times must "
+                    f"the response is no event time in {invalid[0]} of {used} rows at {name}: times must "
                     "be numbers, events 0 or 1, and rows must enter before they leave",
                 )
             if int(place) not in skipped:
                 raise ArgumentError(
                     "formula:",
-                    f"{titles[place]} is not finite in {one.invalid[place]} of {one.used} rows at {name}, as the "
+                    f"{titles[place]} is not finite in {invalid[place]} of {used} rows at {name}, as the "
                     "logarithm of 0 is none",
                 )
 
 
 def _used_levels(
-    design: Design, agreed: Agreed, classes: tuple[Level, ...], sums: list[Sums]
+    design: Design, agreed: Agreed, classes: tuple[Level, ...], sums: SumsTotal
 ) -> tuple[Agreed, tuple[Level, ...], tuple[int, ...]]:
     """Exclude levels and classes of which no row is used; return the counts of classes as well."""
     used: tuple[int, ...] = ()
     levels = dict(agreed.levels)
-    for place, factor in enumerate(design.coded):
-        counts = np.sum([one.levels[place] for one in sums], axis=0)
+    for factor, counts in zip(design.coded, sums.levels, strict=True):
         kept = [level for level, count in zip(factor.levels, counts, strict=True) if count]
         levels[factor.coded] = tuple(level for level in kept if level != NO_VALUE)
     if classes:
-        counts = np.sum([one.classes for one in sums], axis=0)
-        classes = tuple(level for level, count in zip(classes, counts, strict=True) if count)
-        used = tuple(int(count) for count in counts if count)
+        classes = tuple(level for level, count in zip(classes, sums.classes, strict=True) if count)
+        used = tuple(int(count) for count in sums.classes if count)
         if len(classes) < 2:
             raise ArgumentError("formula:", f"all rows that are used are of the class {classes[0]!r}")
     return dataclasses.replace(agreed, levels=levels), classes, used
 
 
-def _means(design: Design, sums: list[Sums]) -> Array:
+def _means(design: Design, sums: SumsTotal) -> Array:
     """Return the means of the columns that are filled in, over all sites."""
-    known, totals = np.zeros(len(design.filled)), np.zeros(len(design.filled))
-    for one in sums:
-        known, totals = known + one.known, totals + one.sums
-    if (known == 0).any():
-        name = design.filled[int((known == 0).argmax())]
+    if (sums.known == 0).any():
+        name = design.filled[int((sums.known == 0).argmax())]
         raise ArgumentError("formula:", f"the column {name!r} has no value at any site")
-    return totals / known
+    return sums.sums / sums.known
 
 
 def _standards(tree: Any) -> list[Standard]:

@@ -18,13 +18,12 @@ from fpdfp.formula.coding import Imputation
 from fpdfp.methods.base import Method
 from fpdfp.models.base import FederatedModel, MakeDesign
 from fpdfp.models.design import Design, Settings
-from fpdfp.models.fitting import Search
+from fpdfp.models.fitting import Search, Theta, Width
 from fpdfp.models.formulas import Plan
 from fpdfp.models.outcomes import Data, Numbers, Outcome, SiteEffects
 from fpdfp.models.penalty import ModelPenalty, Name
 from fpdfp.models.result import FitResult
 from fpdfp.models.rows import as_targets, column, refuse_column, refuse_of_rows, row_weights
-from fpdfp.models.searches import Theta, Width
 from fpdfp.survival.counts import check_grid
 
 

@@ -1,216 +1,40 @@
-"""Models over sites whose policies have the level ``sums`` or ``private``."""
+"""Models over sites whose policies have the level ``private``."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
-from fpdfp._warn import warn
-from fpdfp.cohorts.losses import Informations
-from fpdfp.errors import AccuracyWarning, ArgumentError, MessageError
-from fpdfp.families import NAMED
-from fpdfp.federation.questions import Distribution, ModelSpec, dump
+from fpdfp.errors import ArgumentError, MessageError
+from fpdfp.federation.columns import Schemas
+from fpdfp.federation.masked import Exchanging, Members
+from fpdfp.federation.questions import ModelSpec, dump
 from fpdfp.formula.coding import code
 from fpdfp.formula.parsing import parse
 from fpdfp.linops import LinOp
-from fpdfp.models.formulas import Asking, _agree, _classes, _standards, check_response
+from fpdfp.models.formulas import _classes, _standards, check_response
 from fpdfp.penalties.base import Penalty
 from fpdfp.privacy.accounting import mu_of
 from fpdfp.privacy.fit import Goal, NoisySum, PrivateFit, newton, statistics
-from fpdfp.privacy.fixed_point import WIDE, WORD, from_wide
-from fpdfp.privacy.masks import Membership, add_up
+from fpdfp.privacy.fixed_point import WORD
 from fpdfp.privacy.releases import LongRows, Release, read_sum
 
-#: The most Newton steps, and halvings of one.
-STEPS, HALVINGS = 50, 30
-#: A step is the last if no coefficient moves by more than this many of its standard errors.
-STILL = 1e-10
 
-
-class Exchanging(Protocol):
-    """The transport of requests to sites: :class:`fpdfp.Federation`."""
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the sites."""
-
-    def exchange(self, run: str, trees: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """Ask sites; return their replies."""
-
-
-@dataclasses.dataclass(frozen=True)
-class MaskedFit:
-    """A generalised linear model from masked sums.
-
-    Attributes
-    ----------
-    names
-        Of the coefficients.
-    coefficients, covariance
-        The estimates, with the dispersion in their covariance.
-    rows, deviance, dispersion
-        Of all sites together.
-    steps
-        How many sums were requested.
-    """
-
-    names: tuple[str, ...]
-    coefficients: Array
-    covariance: Array
-    rows: int
-    deviance: float
-    dispersion: float
-    steps: int
-
-    @property
-    def standard_errors(self) -> Array:
-        """The square roots of the covariance's diagonal."""
-        return np.asarray(np.sqrt(np.diag(self.covariance)))
-
-    def frame(self, level: float = 0.95) -> Any:
-        """Return a data frame of pandas: estimates, standard errors, z, p, and intervals."""
-        import pandas
-        from scipy.stats import norm
-
-        errors = self.standard_errors
-        z = self.coefficients / errors
-        reach = norm.ppf((1 + level) / 2) * errors
-        columns = {
-            "estimate": self.coefficients, "error": errors, "z": z, "p": 2 * norm.sf(np.abs(z)),
-            "lower": self.coefficients - reach, "upper": self.coefficients + reach,
-        }  # fmt: skip
-        return pandas.DataFrame(columns, index=pandas.Index(self.names, name="coefficient"))
-
-
-class Protected:
-    """The sites of a federation at the level ``sums`` or ``private``, in one run.
-
-    Parameters
-    ----------
-    federation
-        The federation; all its sites must have the same level and members.
-    """
-
-    def __init__(self, federation: Exchanging) -> None:
-        self.federation, self.names = federation, list(federation.names)
-        self.run = secrets.token_hex(16)
-        self._membership: Membership | None = None
-
-    def exchange(self, tree: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask all sites the same; return their replies."""
-        return self.federation.exchange(self.run, {name: dict(tree) for name in self.names})
-
-    def meet(self) -> None:
-        """Have the members make keys of this run with each other; two exchanges."""
-        keys = self.exchange({"kind": "join"})
-        members = {tuple(reply.get("members", ())) for reply in keys.values()}
-        if members != {tuple(sorted(self.names))}:
-            raise ArgumentError("federation", f"must have the members of each site's policy, got {sorted(self.names)}")
-        pairs = {name: [reply["public"], reply["signature"]] for name, reply in keys.items()}
-        self.exchange({"kind": "meet", "keys": pairs})
-        # who they are is the sites' business: for sums it counts that no one is missing
-        self._membership = Membership({name: reply["public"] for name, reply in keys.items()})
-
-    def add_up(self, replies: Mapping[str, Any], bits: int) -> Any:
-        """Return the sum of masked words."""
-        assert self._membership is not None
-        width = 2 if bits == WIDE else 1
-        words = {}
-        for name, reply in replies.items():
-            found = np.frombuffer(reply["words"], "<u8")
-            if len(found) % width:
-                raise MessageError(f"the words of {name} are not whole")
-            words[name] = found.reshape(-1, 2) if bits == WIDE else found
-        return add_up(words, self._membership, bits)
-
-    def design(self, formula: str, *, classify: bool | None) -> tuple[Any, tuple[Any, ...]]:
-        """Return the design of a formula and its classes, from what policies declare."""
-        parsed = parse(formula)
-        check_response(parsed, survival=False)
-        if _standards(parsed):
-            raise ArgumentError("formula:", "center(…) and scale(…) need means that sites do not tell at this level")
-        asking = Asking(self.federation)  # type: ignore[arg-type]
-        agreed = _agree(asking, parsed, "any", classify)
-        classes = _classes(parsed, agreed, classify=classify)
-        if classify and len(classes) != 2:
-            raise ArgumentError("formula:", f"the response must have two classes, got {len(classes)}")
-        return code(parsed, agreed.kinds, agreed.levels, missing="drop"), classes
-
-
-def masked_glm(federation: Exchanging, formula: str, family: Any = "binomial") -> MaskedFit:
-    """Fit a generalised linear model by Newton steps from masked sums: no site's numbers are seen by anyone.
-
-    Every step requests the score, the expected information and the deviance of all sites together, and costs one
-    exchange. Sums are exact (128-bit integers), so the result is that of all rows in one place up to rounding.
-
-    Parameters
-    ----------
-    federation
-        Sites whose policies have ``level = "sums"`` and the same members.
-    formula
-        As ``"died ~ age + C(stage)"``; columns, types and levels are those that policies declare.
-    family
-        A family of outcomes or its name; its linear predictor must be valid at 0.
-    """
-    chosen = NAMED[family]() if isinstance(family, str) and family in NAMED else family
-    if not hasattr(chosen, "parameter_names"):
-        raise ArgumentError("family", f"must be a family or one of {', '.join(NAMED)}, got {family!r}")
-    sites = Protected(federation)
-    binomial = chosen.name == "binomial"
-    design, classes = sites.design(formula, classify=binomial)
-    d = len(design.names)
-    spec = ModelSpec(
-        design, np.zeros(0), np.zeros(d), np.ones(d), True, "GLM", classes, np.zeros(d + 1), Distribution.of(chosen)
-    )
-    tree = dump(spec)
-    sites.meet()
-    statements = {
-        name: [reply["varying"], reply["signature"]]
-        for name, reply in sites.exchange({"kind": "varying", "spec": tree}).items()
-    }
-    asked = 0
-
-    def information(x: Array) -> tuple[Array, Array, Array]:
-        nonlocal asked
-        asked += 1
-        question = {"kind": "information", "spec": tree, "statements": statements}
-        replies = sites.exchange(question | {"question": dump(Informations(x, robust=False))})
-        found = from_wide(sites.add_up(replies, WIDE))
-        count = len(found) - (d + 1) - (d + 1) * (d + 2) // 2
-        hessian = np.zeros((d + 1, d + 1))
-        hessian[np.tril_indices(d + 1)] = found[count + d + 1 :]
-        return found[:count], found[count : count + d + 1], hessian + np.tril(hessian, -1).T
-
-    x = np.zeros(d + 1)
-    numbers, score, hessian = information(x)
-    for _ in range(STEPS):
-        scale = 1 / np.sqrt(np.maximum(np.diag(hessian), 1e-300))
-        try:
-            step = scale * np.linalg.solve(hessian * np.outer(scale, scale), scale * score)
-        except np.linalg.LinAlgError:
-            raise ArgumentError("formula:", "has columns that determine one another") from None
-        moved = float(np.max(np.abs(step) * np.sqrt(np.diag(hessian))))
-        for _ in range(HALVINGS):
-            tried = information(x + step)
-            if tried[0][3] <= numbers[3] + 1e-9 * abs(numbers[3]) or moved < 1e-6:
-                break
-            step = step / 2
-        x, (numbers, score, hessian) = x + step, tried
-        if moved <= STILL:
-            break
-    else:
-        warn(f"Newton steps ended after {STEPS}; the last moved by {moved:.1e} standard errors", AccuracyWarning)
-    rows = round(float(numbers[0]))
-    dispersion = 1.0 if chosen.name in ("binomial", "poisson") else float(numbers[4]) / (rows - d - 1)
-    names = (*design.names, "Intercept")
-    return MaskedFit(names, x, dispersion * np.linalg.inv(hessian), rows, float(numbers[3]), dispersion, asked)
+def _design(sites: Members, formula: str) -> tuple[Any, tuple[Any, ...]]:
+    """Return the design of a formula and its classes, from what policies declare."""
+    parsed = parse(formula)
+    check_response(parsed, survival=False)
+    if _standards(parsed):
+        raise ArgumentError("formula:", "center(…) and scale(…) need means that sites do not tell at this level")
+    agreed = Schemas(sites.names, sites.schemas()).agree(parsed, "any", classify=None)
+    classes = _classes(parsed, agreed, classify=None)
+    return code(parsed, agreed.kinds, agreed.levels, missing="drop"), classes
 
 
 def private_model(
@@ -240,8 +64,8 @@ def private_model(
         ``"newton"``, or ``"statistics"``, which is released once; least squares are always from statistics.
     """
     _checks.choice("mechanism", mechanism, ("newton", "statistics"))
-    sites = Protected(federation)
-    design, classes = sites.design(formula, classify=None)
+    sites = Members(federation)
+    design, classes = _design(sites, formula)
     d = len(design.names)
     centre, scale = np.zeros(d), np.ones(d)
     for name, ends in (ranges or {}).items():

@@ -18,15 +18,15 @@ from fpdfp._sections import Section
 from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph
 from fpdfp.engines import Result
-from fpdfp.engines.iterates import Iterates
+from fpdfp.engines.loop import Iterates
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import MOST_POINTS, ModelSpec, ProportionalityQuestion
-from fpdfp.federation.table import SiteTable
-from fpdfp.federation.times import DIGITS, read_clusters, read_strata, read_times
-from fpdfp.formula.tree import Survival
+from fpdfp.federation.table import DIGITS, SiteTable, read_clusters, read_strata, read_times
+from fpdfp.formula.coding import Design
+from fpdfp.formula.tree import Coded, Survival
 from fpdfp.inference import (
     Heterogeneity,
     HeterogeneityTable,
@@ -46,14 +46,12 @@ from fpdfp.inference.differences import SiteErrors
 from fpdfp.inference.hypotheses import judge
 from fpdfp.inference.intervals import quantile_of
 from fpdfp.inference.table import format_number
-from fpdfp.models.by_feature import Limits, Names
 from fpdfp.models.evaluation import CohortSites, Sites, evaluate_sites, sites_of
 from fpdfp.models.formulas import Plan
 from fpdfp.models.outcomes import Classes, Compared, Hazards, Ordered, Outcome, Scaled, Symmetric
-from fpdfp.models.penalty import Columns, ModelPenalty
+from fpdfp.models.penalty import Columns, Firth, Limits, ModelPenalty, Names
 from fpdfp.models.random_effects import Variances
 from fpdfp.models.rows import as_rows, column, read_response
-from fpdfp.models.wording import name_outcome, name_ratio, name_references
 from fpdfp.runs.recorder import linear_model, write_result
 from fpdfp.scores.evaluation import Evaluation, summarise
 from fpdfp.scores.learning import LearningCurve
@@ -62,11 +60,72 @@ from fpdfp.selection.paths import Path
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves
 from fpdfp.survival.proportionality import Proportionality, ProportionalityTests, Transform
 
+
+def name_outcome(response: str, kind: str, classes: Any) -> str:
+    """Return what is modelled: the level whose chance rises with a positive coefficient, or the order of classes.
+
+    Parameters
+    ----------
+    response
+        The response as the formula has it; ``"y"`` for a matrix.
+    kind
+        ``"survival"``, ``"ordinal"``, ``"multinomial"``, ``"classes"`` of which each has coefficients, ``"event"`` for
+        one of two, or ``"number"``.
+    classes
+        The classes, in the order of the model; empty for numbers.
+
+    Examples
+    --------
+    >>> name_outcome("died", "event", ["no", "yes"])
+    'died = yes'
+    >>> name_outcome("pain", "ordinal", ["low", "medium", "high"])
+    'pain: low < medium < high'
+    >>> name_outcome("Surv(months, died)", "survival", [])
+    'the hazard of died = 1'
+    """
+    if kind == "survival":
+        return f"the hazard of {response.removeprefix('Surv(').removesuffix(')').rpartition(',')[2].strip() or 'y'} = 1"
+    shown = [str(one) for one in classes]
+    if kind == "ordinal":
+        return f"{response}: {' < '.join(shown)}"
+    if kind == "multinomial":
+        return f"{response}, against {shown[0]}: {', '.join(shown[1:])}"
+    if kind == "classes":
+        return f"{response}: {', '.join(shown)}"
+    return f"{response} = {shown[-1] if shown else 1}" if kind == "event" else response
+
+
+def name_ratio(family: str, link: str) -> str | None:
+    """Return what exp of a coefficient is; None where it is nothing.
+
+    >>> name_ratio("binomial", "logit"), name_ratio("poisson", "log"), name_ratio("gaussian", "identity")
+    ('odds ratio', 'rate ratio', None)
+    """
+    if family == "Cox" or link == "cloglog":
+        return "hazard ratio"
+    if link == "logit":
+        return "odds ratio"
+    if link in ("log", "log(mu-1)"):
+        ratios = {"poisson": "rate ratio", "negative binomial": "rate ratio", "binomial": "risk ratio"}
+        return ratios.get(family.removeprefix("quasi-"), "ratio of means") if link == "log" else None
+    return None
+
+
+def name_references(design: Design) -> dict[str, str]:
+    """Return the reference level of each categorical factor that has one."""
+    factors = [factor for term in design.terms for factor in term.factors if isinstance(factor, Coded)]
+    return {one.name: str(one.levels[one.reference]) for one in factors if one.reference is not None}
+
+
 #: Why there are no standard errors of coefficients with limits.
 BOUNDED = (
     "Coefficients have bounds: at a bound an estimate is not normal, so standard errors and intervals from the plain "
     "formula would be wrong, and they are not shown."
 )
+
+
+#: The most that coefficients are taken to be of the rows near a quantile.
+MOST_OWN = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +188,7 @@ class FitResult:
     penalty, refusal, graph
         The penalty with its weight; why there are no standard errors; the graph of features.
     status, n_iter, n_steps, bits_up, bits_down, exchanges
-        How the fit ended, its rounds, how many problems were solved, all bits, and exchanges after the run by purpose.
+        How the fit ended, its rounds, how many problems were solved, all bits, and all exchanges with sites by purpose.
     run, iterates, options, columns, scaled, ridge
         The last run, iterates of all, the options, the columns of x with their scaling, and the ridge that sites were
         sent; None for a model that was read from a file.
@@ -138,6 +197,8 @@ class FitResult:
         (:class:`fpdfp.inference.Information`); None where they were not requested.
     variances
         Those of random intercepts of sites.
+    effective_rows
+        How many rows near a quantile the density of the residuals is estimated from; None for other families.
     aliased
         The coefficients of a formula that are not estimated, since other columns determine theirs.
     """
@@ -182,6 +243,7 @@ class FitResult:
     variances: Variances | None = None
     theta: float | None = None
     theta_standard_error: float | None = None
+    effective_rows: float | None = None
     times: EventTimes | None = None
     choice: Choice | None = None
     run_folder: FilePath | None = None
@@ -219,7 +281,11 @@ class FitResult:
     def coefficients(self) -> dict[str, Any]:
         """The coefficients by name, the intercept first; for several classes by class."""
         found = self.outcome.coefficients(self)
-        return {name: value for name, value in found.items() if name not in self.aliased}
+        return {
+            name: {one: number for one, number in value.items() if f"{name}: {one}" not in self.aliased}
+            if isinstance(value, dict) else value
+            for name, value in found.items() if name not in self.aliased
+        }  # fmt: skip
 
     @property
     def fixed_effects(self) -> Array:
@@ -245,8 +311,7 @@ class FitResult:
 
     def flat(self) -> tuple[list[str], Array]:
         """Return the names of all coefficients and their values, in the order of the sums of sites."""
-        effects = self.outcome.effect_names(self.site_names, self.fixed_effects.shape[-1])
-        names = self.outcome.names_of_x(self.names.features, intercept=self.has_intercept, effects=effects)
+        names = self.outcome.names_of(self)
         values = self.outcome.values(self)
         kept = [j for j, name in enumerate(names) if name not in self.aliased]
         return [names[j] for j in kept], values[kept]
@@ -273,7 +338,8 @@ class FitResult:
         errors
             ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
             :func:`fpdfp.inference.covariance`. For quantiles, which are no model of a distribution, ``"model"`` means
-            ``"robust"``. For Cox models, and with ``cluster(…)`` in the formula, ``"robust"`` means ``"HC0"``, as R's
+            ``"HC0"`` with a correction for few rows near the quantile: see :class:`fpdfp.families.Quantile`.
+            For Cox models, and with ``cluster(…)`` in the formula, ``"robust"`` means ``"HC0"``, as R's
             ``coxph(robust=TRUE)``; with clusters the scores of rows that belong together are added up first.
         level
             Of the intervals.
@@ -285,14 +351,16 @@ class FitResult:
         family = self.outcome.likelihood
         kind = errors
         if errors == "model" and not family.is_likelihood:
-            kind = "robust"
+            kind = "HC0"
         cluster = None if self.plan is None else self.plan.design.cluster
         if kind == "robust" and (isinstance(self.outcome, Hazards) or cluster is not None):
             kind = "HC0"
         found = coefficient_table(
             *self._ordered(), has_dispersion=family.has_dispersion, errors=kind, level=level,
-            exponentiate=exponentiate, penalty=self.penalty.describe(),
+            exponentiate=exponentiate, penalty=self.penalty.describe() if self.penalised else "none",
         )  # fmt: skip
+        if errors == "model" and self.effective_rows is not None:
+            found = _correct_quantile(found, self.effective_rows)
         if cluster is not None and kind in ("HC0", "HC1"):
             found = dataclasses.replace(found, errors=f"{found.errors}, clustered by {cluster.column}")
         if errors == "model" and isinstance(self.outcome, Ordered | Hazards):
@@ -389,6 +457,8 @@ class FitResult:
     def _remarks(self) -> list[str]:
         """Return what a reader should know of the coefficients."""
         remarks = []
+        if isinstance(self.penalty, Firth):
+            remarks.append("Firth's penalty: where outcomes are separated use profile_intervals, not the limits above")
         if self.aliased:
             remarks.append(f"not estimated, since other columns determine them: {', '.join(self.aliased)}")
         if self.plan is not None and self.plan.design.cluster is not None:
@@ -443,7 +513,7 @@ class FitResult:
         sites, (names, _) = self._needed(), self.flat()
         hessian = sum(sites[1:], sites[0]).hessian
         if isinstance(self.outcome, Ordered):  # as of models with an intercept
-            count = len(self.coef) + len(self.effects)
+            count = len(names) - len(self.outcome.threshold_names())
             cross, inner = hessian[:count, count:], hessian[count:, count:]
             hessian, names = hessian[:count, :count] - cross @ np.linalg.solve(inner, cross.T), names[:count]
         return variance_inflation(hessian, names, self._terms())
@@ -676,7 +746,7 @@ class FitResult:
         if self.plan is None or not isinstance(self.outcome, Hazards):
             raise ArgumentError("model", "must be a Cox model of a formula for a test of proportional hazards")
         _checks.choice("transform", transform, get_args(Transform))
-        cohort = X if isinstance(X, TableCohort) else LocalCohort(X, groups)
+        cohort = (X if isinstance(X, TableCohort) else LocalCohort(X, groups)).at_level()
         d, kept = len(self.coef), [j for j, name in enumerate(self.names.features) if name not in self.aliased]
         spec = ModelSpec(
             self.plan.design, self.plan.means, np.zeros(d), np.ones(d), False, "Cox", (), np.zeros(d),
@@ -744,7 +814,7 @@ class FitResult:
     ) -> LearningCurve:  # fmt: skip
         """Return how good the model was after rounds of its fit, over all sites and at each.
 
-        Some of the iterates of every fit are kept in memory (:class:`fpdfp.engines.iterates.Iterates`). Sites are asked
+        Some of the iterates of every fit are kept in memory (:class:`fpdfp.engines.loop.Iterates`). Sites are asked
         as by :meth:`evaluate`, about all of them in one exchange; a site with a policy counts each as a question of
         its own. A model that was read from a file has no iterates.
 
@@ -899,13 +969,21 @@ class FitResult:
         )  # fmt: skip
 
 
+def _correct_quantile(table: Table, rows: float) -> Table:
+    """Return a table of a quantile with errors for the number of rows near it, of which p fit themselves."""
+    p = len(table.names)
+    share, df = min(p / rows, MOST_OWN), max(rows - p, 1.0)
+    words = f"robust, corrected for {rows:.0f} effective rows near the quantile"
+    return dataclasses.replace(table, covariance=table.covariance / (1.0 - share) ** 2, df=df, errors=words)
+
+
 #: The fields that models show regardless, and those that they show where there are any.
 SHOWN = (
     "coef", "intercept", "coefficients", "sites", "rows", "left_out", "excluded", "n_iter", "n_steps", "bits_up",
     "bits_down", "status", "formula", "information", "exchanges", "deviance", "null_deviance", "penalty", "run_folder",
     "aliased",
 )  # fmt: skip
-PRESENT = ("thresholds", "plan", "graph", "iterates", "theta", "theta_standard_error")
+PRESENT = ("thresholds", "plan", "graph", "iterates", "theta", "theta_standard_error", "effective_rows")
 #: What models show by another name than it has here.
 ALIASES: dict[str, Any] = {
     "result": lambda fit: fit.run,

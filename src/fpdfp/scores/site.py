@@ -29,7 +29,7 @@ EXACT: dict[str, tuple[str, ...]] = {
 #: Means over rows have these of their six sums in common: rows, and the sums of weights and of their squares.
 COMMON, OWN = [0, 1, 3], [2, 4, 5]
 #: What stands for the infinite deviance outside of the domain of a link: it can be sent, and no step ends there.
-OUTSIDE = 1e300
+OUTSIDE = 1e100
 
 
 class Predicted(NamedTuple):
