@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fpdfp._lazy import attach
 from fpdfp.ct import phantoms
+from fpdfp.ct.autograd import torch_projector
 from fpdfp.ct.calibration import Calibration, calibrate
 from fpdfp.ct.corrections import correct_hardening, remove_rings
 from fpdfp.ct.fdk import fdk
@@ -53,6 +54,7 @@ __all__ = [
     "rectify",
     "remove_rings",
     "save_volume",
+    "torch_projector",
 ]
 
 # An application among the mathematics: the rest of the package can be imported without what runs methods.
