@@ -182,3 +182,50 @@ def test_matrices_are_those_of_the_scan() -> None:
         ct.ConeBeam.from_matrices(np.eye(3, 4)[None] * [1, 1, 0, 0], (4, 4, 4), (4, 4))
     with pytest.raises(ValueError, match="matrices must be an array of shape"):
         ct.ConeBeam.from_matrices(np.eye(4)[None], (4, 4, 4), (4, 4))
+
+
+#: As ITK-RTK 2.7 writes it for AddProjection(100, 150, 0) and AddProjection(100, 150, 30, 2, 0).
+RTK = """<?xml version="1.0"?>
+<!DOCTYPE RTKGEOMETRY>
+<RTKThreeDCircularGeometry version="3">
+    <SourceToIsocenterDistance>100</SourceToIsocenterDistance>
+    <SourceToDetectorDistance>150</SourceToDetectorDistance>
+  <Projection>
+    <GantryAngle>0</GantryAngle>
+    <ProjectionOffsetX>0</ProjectionOffsetX>
+    <Matrix>
+                     -150                   0                   0                   0
+                        0                -150                   0                   0
+                        0                   0                   1                -100
+    </Matrix>
+  </Projection>
+  <Projection>
+    <GantryAngle>30</GantryAngle>
+    <ProjectionOffsetX>2</ProjectionOffsetX>
+    <Matrix>
+        -130.903810567666                   0    73.2679491924311                 200
+                        0                -150                   0                   0
+                      0.5                   0   0.866025403784439                -100
+    </Matrix>
+  </Projection>
+</RTKThreeDCircularGeometry>
+"""
+
+
+def test_rtk(tmp_path: Path) -> None:
+    file = tmp_path / "geometry.xml"
+    file.write_text(RTK)
+    how: dict[str, Any] = {"voxel": (1.0, 2.0, 3.0), "pixel": (1.5, 0.5)}
+    found = ct.load_rtk_geometry(file, (8, 6, 4), (12, 10), **how)
+    for view, (angle, offset) in enumerate([(0.0, 0.0), (30.0, 2.0)]):
+        exact = ct.ConeBeam.circular(
+            (8, 6, 4), (12, 10), angles=[angle], unit="degrees", source=100.0, panel=150.0, offset=(offset, 0.0), **how
+        )
+        for name in ("sources", "panels", "u", "v"):
+            np.testing.assert_allclose(getattr(found, name)[view], getattr(exact, name)[0], atol=1e-9)
+    file.write_text(RTK.replace("Matrix", "Matrices"))
+    with pytest.raises(DataSetError, match="must have projections, each with a Matrix"):
+        ct.load_rtk_geometry(file, (8, 6, 4), (12, 10))
+    file.write_text(RTK.replace("<!DOCTYPE RTKGEOMETRY>", '<!DOCTYPE RTKGEOMETRY [<!ENTITY a "b">]>'))
+    with pytest.raises(DataSetError, match="defines entities"):
+        ct.load_rtk_geometry(file, (8, 6, 4), (12, 10))
