@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.ndimage import gaussian_filter
 
 import fpdfp
 from benchmarks import _tools
@@ -30,10 +31,15 @@ from fpdfp._typing import Array
 SITES = 5
 
 
-def in_box(cohort: Any) -> Array:
-    """Return the images of a cohort as rows of the whole box, with 0 outside the mask."""
-    images = np.zeros((len(cohort.images), cohort.mask.size), dtype=np.float32)
-    images[:, cohort.mask.ravel()] = cohort.images
+def in_box(cohort: Any, seed: int = 1) -> Array:
+    """Return the images of a cohort as rows of the whole box, with smoothed noise outside the mask."""
+    rng = np.random.default_rng(seed)
+    images = np.empty((len(cohort.images), cohort.mask.size), dtype=np.float32)
+    for row, image in zip(images, cohort.images, strict=True):
+        whole = gaussian_filter(rng.standard_normal(cohort.mask.shape, dtype=np.float32), 1.0)
+        whole /= whole.std()
+        whole[cohort.mask] = image
+        row[:] = whole.ravel()
     return images
 
 
