@@ -49,7 +49,8 @@ def objective(images: Array, y: Array, penalty: Any, coef: Array, intercept: flo
     loss = float(np.logaddexp(0.0, -signs * (images @ coef + intercept)).mean())
     differences = fpdfp.linops.MaskedGradient(penalty.mask).apply(coef)
     across = float(np.sqrt((differences**2).sum(axis=0)).sum())
-    return loss + penalty.weight * (across + penalty.l1 * float(np.abs(coef).sum()))
+    value: float = loss + penalty.weight * (across + penalty.l1 * float(np.abs(coef).sum()))
+    return value
 
 
 def accuracy(images: Array, y: Array, coef: Array, intercept: float) -> float:
@@ -123,7 +124,8 @@ def main() -> None:
         ours("long run", slice(None), sites, 1e-6)
     values = {name: objective(images, y, penalty, coef, b) for name, (coef, b, _, _) in found.items()}
     least = min(values.values())
-    rows, results = [], {}
+    rows: list[list[str]] = []
+    results: dict[str, dict[str, Any]] = {}
     for name, (coef, intercept, wall, processor) in found.items():
         right = accuracy(others, outcomes, coef, intercept)
         like = float(np.corrcoef(coef, truth)[0, 1])

@@ -58,9 +58,10 @@ def make_labs(factor: int, seed: int) -> list[Lab]:
         before = binned(own, factor)
         flat = ct.air(before)[cut : cut + width]
         known = whole.subset(numbers)
+        (x, y, z), (a, b, c) = known.volume, known.voxel
         small = dataclasses.replace(
             known, detector=(width, nv), u=factor * known.u, v=factor * known.v,
-            volume=tuple(-(-side // factor) for side in known.volume), voxel=tuple(factor * v for v in known.voxel),
+            volume=(-(-x // factor), -(-y // factor), -(-z // factor)), voxel=(factor * a, factor * b, factor * c),
         )  # fmt: skip
         lines = [
             ct.line_integrals(np.maximum(some, 1.0), flat, clip=1e-3)
@@ -95,7 +96,7 @@ def measure(factor: int, rounds: int, seed: int) -> tuple[dict[str, Any], dict[s
     began = time.process_time()
     together = ct.reconstruct_together(scans, rounds=rounds, seed=seed)
     seconds = time.process_time() - began
-    alone = []
+    alone: list[Array] = []
     for data, geometry, _ in scans:
         tried = [
             ct.reconstruct(data, geometry, tv=tv, iterations=rounds, device="cpu", progress=False).volume

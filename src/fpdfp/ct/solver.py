@@ -87,8 +87,11 @@ class Solver:
 
     def _clip(self, x: Array) -> Array:
         """Return the nearest volume within the bounds."""
-        x = self.xp.maximum(x, self.least) if self.least > -math.inf else x
-        return self.xp.minimum(x, self.largest) if self.largest < math.inf else x
+        if self.least > -math.inf:
+            x = self.xp.maximum(x, self.least)
+        if self.largest < math.inf:
+            x = self.xp.minimum(x, self.largest)
+        return x
 
     def _support(self, w: Array) -> float:
         """Return the conjugate of the bounds at −w."""
@@ -102,7 +105,8 @@ class Solver:
     def _bound_dual(self, w: Array, sigma: float) -> Array:
         """Return the prox of the conjugate of the bounds, with the sign of w turned."""
         if self.largest == math.inf:
-            return self.xp.maximum(w + sigma * self.least, 0.0) if self.least else self.xp.maximum(w, 0.0)
+            positive: Array = self.xp.maximum(w + sigma * self.least if self.least else w, 0.0)
+            return positive
         return w + sigma * self._clip(w / -sigma)
 
     def _inverse_response(self) -> Array:
