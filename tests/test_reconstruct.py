@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -298,3 +299,34 @@ def test_tilted_panels_are_reconstructed_like_upright_ones() -> None:
     one = reconstruct(chest.project(scan), scan, **how)
     other = reconstruct(chest.project(turned), turned, **how)
     assert psnr(other.volume, chest.volume(scan)) > psnr(one.volume, chest.volume(scan)) - 0.5
+
+
+def test_a_checkpoint_is_continued(data: Any, tmp_path: Path) -> None:
+    file = tmp_path / "chest.npz"
+    how: dict[str, Any] = {"tv": "auto", "iterations": 30, "tol": 0.0, "device": "cpu", "progress": False}
+    whole = reconstruct(data, SCAN, **how)
+    seen: list[int] = []
+
+    def interrupt(iteration: int, volume: Any) -> None:
+        seen.append(iteration)
+        assert volume.shape == SCAN.volume
+        if iteration == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    first = reconstruct(data, SCAN, checkpoint=file, callback=interrupt, **how)
+    assert first.status == "interrupted"
+    assert seen[-1] in (4, 5)
+    with pytest.raises(ValueError, match="is of other projections or options"):
+        reconstruct(data, SCAN, checkpoint=file, **{**how, "tv": TV})
+    began: list[int] = []
+    second = reconstruct(data, SCAN, checkpoint=file, callback=lambda k, _: began.append(k), **how)
+    assert began[0] == seen[-1] + 1
+    assert second.tv == whole.tv
+    np.testing.assert_array_equal(second.scores, whole.scores)
+    assert psnr(second.volume, whole.volume) > 40
+    assert not file.exists()
+    file.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="cannot be read"):
+        reconstruct(data, SCAN, checkpoint=file, **how)
+    with pytest.raises(ValueError, match=r"checkpoint must be a \.npz file in a folder that is there"):
+        reconstruct(data, SCAN, checkpoint=tmp_path / "chest.pickle", **how)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from fpdfp.ct.scans import air, from_rows, line_integrals
 NAME = "scan.toml"
 #: A measured scan that comes with the package.
 EXAMPLE = Path(__file__).with_name("example")
+#: Seconds between two previews.
+OFTEN = 10.0
 
 
 def read_scan(folder: Path) -> Scan:
@@ -93,7 +96,11 @@ def copy_example(folder: Path) -> None:
 def run(
     folder: Path, output: Path, *, tv: str, calibrated: bool, device: str, progress: bool | None = None
 ) -> tuple[Calibration | None, Reconstruction]:
-    """Reconstruct the scan of a folder; write the volume, a report in JSON and a picture next to it."""
+    """Reconstruct the scan of a folder; write the volume, a report in JSON and a picture next to it.
+
+    Slices are shown in a picture next to it while it runs. After Ctrl-C, or if it is ended otherwise, the same call
+    continues from a checkpoint next to the volume.
+    """
     weight: Any = "auto"
     if tv != "auto":
         try:
@@ -102,16 +109,50 @@ def run(
             raise ValueError(f"tv must be a number of at least 0, or 'auto', got {tv!r}") from None
     if not output.parent.is_dir():
         raise ValueError(f"output: {output.parent}: folder not found")
+    stem = output.name.removesuffix(".gz").rpartition(".")[0]
+    checkpoint, preview = (output.with_name(f"{stem}.{rest}") for rest in ("checkpoint.npz", "preview.png"))
     data, geometry = read_scan(folder)
     found = calibrate(data, geometry) if calibrated else None
     used = geometry if found is None else enlarged(found.geometry, found.extent)
-    result = reconstruct(data, used, tv=weight, device=device, progress=progress)
+    result = reconstruct(
+        data, used, tv=weight, device=device, checkpoint=checkpoint, callback=_Preview(preview), progress=progress
+    )
+    if result.status != "interrupted":
+        preview.unlink(missing_ok=True)
     save_volume(output, result.volume, voxel=None if output.suffix == ".npy" else geometry.voxel)
-    stem = output.name.removesuffix(".gz").rpartition(".")[0]
     report = output.with_name(f"{stem}.json")
     report.write_text(json.dumps(_report(found, result), indent=1) + "\n", encoding="utf-8")
     _draw(found, result, output.with_name(f"{stem}.png"))
     return found, result
+
+
+class _Preview:
+    """Draws the middle slices from time to time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._drawn = path, -math.inf
+
+    def __call__(self, iteration: int, volume: Array) -> None:
+        if time.monotonic() - self._drawn < OFTEN:
+            return
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(11, 4), layout="constrained")
+        _draw_slices(figure.subplots(1, 3), volume)
+        figure.suptitle(f"iteration {iteration}")
+        figure.savefig(self.path, dpi=80)
+        self._drawn = time.monotonic()
+
+
+def _draw_slices(panels: Any, volume: Array) -> None:
+    from fpdfp._array import to_host
+
+    volume = to_host(volume)
+    top = float(np.quantile(volume, 0.999)) or 1.0
+    for axis, (panel, name) in enumerate(zip(panels, ("x", "y", "z"), strict=True)):
+        middle = np.take(volume, volume.shape[axis] // 2, axis=axis)
+        panel.imshow(middle.T, cmap="gray", origin="lower", vmin=0.0, vmax=top)
+        panel.set(title=f"the middle across {name}", xticks=[], yticks=[])
 
 
 def _report(found: Calibration | None, result: Reconstruction) -> dict[str, Any]:
@@ -133,16 +174,9 @@ def _draw(found: Calibration | None, result: Reconstruction, file: Path) -> None
     """Draw three orthogonal slices, and the curves of the calibration and of the weight."""
     from matplotlib.figure import Figure
 
-    from fpdfp._array import to_host
-
-    volume = to_host(result.volume)
     figure = Figure(figsize=(11, 7), layout="constrained")
     axes = figure.subplots(2, 3)
-    top = float(np.quantile(volume, 0.999)) or 1.0
-    for axis, (panel, name) in enumerate(zip(axes[0], ("x", "y", "z"), strict=True)):
-        middle = np.take(volume, volume.shape[axis] // 2, axis=axis)
-        panel.imshow(middle.T, cmap="gray", origin="lower", vmin=0.0, vmax=top)
-        panel.set(title=f"the middle across {name}", xticks=[], yticks=[])
+    _draw_slices(axes[0], result.volume)
     for name, curve in {} if found is None else found.curves.items():
         place = axes[1, 1] if name == "tilt" else axes[1, 0]
         place.plot(*curve, "o-", markersize=3, label=name)

@@ -53,7 +53,7 @@ class Solver:
 
     def __init__(
         self, data: Array, geometry: ConeBeam, tv: float, bounds: Bounds, module: ModuleType,
-        ray_weights: Array | None = None,
+        ray_weights: Array | None = None, start: Array | None = None,
     ) -> None:  # fmt: skip
         self.xp, self.data, self.ray_weights = module, data, ray_weights
         self.least, self.largest = bounds
@@ -63,7 +63,7 @@ class Solver:
         self.gradient = _Differences(geometry, module, data.dtype)
         self.filter = self._inverse_response()
         self.curvature = 1.0
-        self.x = self._start(geometry)
+        self.x = self._start(geometry) if start is None else start
         self.image = self.projector.apply(self.x)
         self.v = module.zeros((3, *geometry.volume), dtype=data.dtype)
         self.w = module.zeros(geometry.volume, dtype=data.dtype)
