@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 import fpdfp
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import (
     At,
     Bounds,
@@ -135,7 +135,7 @@ class Site:
         """Return what is told, None where it is refused or fails; a model is described where the site lacks it."""
         tree: dict[str, Any] = {"run": "run", "sequence": 1}
         if isinstance(about, ModelSpec):
-            tree |= {"kind": "request", "request": Request(asked, ALL).write(spec.dump)}
+            tree |= {"kind": "request", "request": Request(asked, ALL).write(parcels.dump)}
             if about is not self.about:
                 self.about, self.name = about, f"{next(self.names)}"
                 self.described = questions.dump(about)

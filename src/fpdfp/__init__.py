@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
-    from fpdfp.federation import Federation
+    from fpdfp.federation import Federation, Privacy
+    from fpdfp.federation.cohort import LocalCohort
     from fpdfp.folds import Folds
     from fpdfp.methods import (
         FPDFP,
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
         Fused,
         Graph,
         Group,
+        InverseProbability,
         Ridge,
         SparseGroup,
         TotalVariation,
@@ -92,7 +94,6 @@ if TYPE_CHECKING:
         histogram,
         load_model,
         log_rank_test,
-        private_model,
         survival_curves,
         table_one,
     )
@@ -149,11 +150,14 @@ __all__ = [
     "Group",
     "History",
     "InnerSolve",
+    "InverseProbability",
+    "LocalCohort",
     "ManyResult",
     "Minimum",
     "Network",
     "NewtonPDFP",
     "Path",
+    "Privacy",
     "Problem",
     "ProximalNewton",
     "RandProx",
@@ -190,7 +194,6 @@ __all__ = [
     "path",
     "penalties",
     "precondition",
-    "private_model",
     "report",
     "rng",
     "runs",
@@ -212,15 +215,17 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "CrossValidation ElasticNet Firth Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
+        "models": "CrossValidation ElasticNet Firth Fused Graph Group InverseProbability L1 MCP Ridge SCAD "
+        "SparseGroup TotalVariation "
         "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "correlations fit_sites histogram load_model log_rank_test private_model "
+        "correlations fit_sites histogram load_model log_rank_test "
         "survival_curves table_one",
-        "federation": "Federation",
+        "federation": "Federation Privacy",
+        "federation.cohort": "LocalCohort",
         "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

@@ -152,6 +152,27 @@ class Feasibility:
         return rows, values, vectors
 
     @property
+    def range(self) -> Array | None:
+        """The matrix Bᵀ with the entries that g sees, where it is at hand and not the identity."""
+        return None if self.linop.is_identity or self._spectrum is None else self._spectrum[0]
+
+    def project(self, r: Array, weights: Array) -> Array:
+        """Return r without the part that is no Bᵀw, which is taken from entries in proportion to their weights."""
+        kernel = self.kernel.reshape(-1, r.size)
+        if not len(kernel):
+            return r
+        weighted = kernel * (weights / weights.max()).ravel()
+        part = self.xp.linalg.pinv(weighted @ kernel.T, EPS) @ (kernel @ r.ravel())
+        projected: Array = r - (part @ weighted).reshape(r.shape)
+        return projected
+
+    def sum_sizes(self, v: Array) -> Array:
+        """Return Σ_i |b_ij v_i| for each entry j of Bᵀv."""
+        assert self.range is not None
+        sizes: Array = np.abs(self.range) @ np.abs(v).ravel()
+        return sizes.reshape(self.linop.in_shape)
+
+    @property
     def _least(self) -> float:
         """Eigenvalues up to this are 0, or rounding of the others."""
         assert self._spectrum is not None
@@ -280,14 +301,30 @@ class Search:
 
         v is moved so that Bᵀv fits wherever the ridge is 0, or with ``whole`` everywhere.
         """
-        penalty, linop, duals = self.model.penalty, self.model.linop, self.duals
         # Where g∘B sees nothing the scale is 1, and the gap can come along.
         blind = len(self.feasibility.kernel) == self.x.size
-        q = self.slope if direction is None else duals.gradient(direction, gap=blind)
-        rest = q + duals.ridge * self.x + linop.adjoint(v)
+        q = self.slope if direction is None else self.duals.gradient(direction, gap=blind)
         moved = np.ones_like(self.free) if whole else self.free
+        found = self._bound(v, q, direction, moved)
+        if found is None and self.free.all() and self.feasibility.range is not None:
+            found = self._bound(v, q, direction, moved, uneven=True)
+        return Bound(np.inf, v) if found is None else found
+
+    def _bound(
+        self, v: Array, q: Array, direction: Array | None, moved: Array, *, uneven: bool = False
+    ) -> Bound | None:
+        """Return the bound for the gradient q of a direction, None where Bᵀv does not fit.
+
+        With ``uneven`` the sizes of entries differ by far. What no Bᵀw has is then left where gradients are rounded
+        most, and what Bᵀv may be wrong by is judged by the terms that it is a sum of.
+        """
+        penalty, linop, duals = self.model.penalty, self.model.linop, self.duals
+        rest = q + duals.ridge * self.x + linop.adjoint(v)
         if moved.any():
-            change, spent = self.feasibility.solve(np.where(moved, rest, 0.0), self.products)
+            wanted = np.where(moved, rest, 0.0)
+            if uneven:
+                wanted = self.feasibility.project(wanted, self.rounding + EPS * np.abs(q))
+            change, spent = self.feasibility.solve(wanted, self.products)
             fitting, self.products = v - change, self.products - spent
             rounding = self.rounding + EPS * np.abs(q)
             v = fitting if penalty.finite else self._keep(v, fitting, np.where(moved, np.abs(rest), 0.0), rounding)
@@ -295,9 +332,9 @@ class Search:
         v = scale * v
         back = linop.adjoint(v)
         rest = np.abs(scale * q + duals.ridge * self.x + back)
-        allowed = self.rounding + EPS * (np.abs(q) + np.abs(back))
+        allowed = self.rounding + EPS * (np.abs(q) + (self.feasibility.sum_sizes(v) if uneven else np.abs(back)))
         if not bool((rest <= LEFT * allowed)[self.free].all()):
-            return Bound(np.inf, v)
+            return None
         ridge = np.where(self.free, 1.0, duals.ridge)
         quadratic = float(np.where(self.free, 0.0, np.square(rest + allowed) / (2.0 * ridge)).sum())
         terms = (self.value, penalty.conjugate(v), -float(np.vdot(self.image, v)))
@@ -482,7 +519,10 @@ class Metered:
         """
         if direction is not None:
             self._known = direction if gap else None
-            self._asked([self.ridge.shape, *([()] if gap else [])], [direction])
+            up, down = (
+                ([self.ridge.shape, ()], [direction, np.array(1.0)]) if gap else ([self.ridge.shape], [direction])
+            )
+            self._asked(up, down)
         return self._duals.gradient(direction, gap=gap)
 
     def gap(self, direction: Array | None, scale: float) -> float:

@@ -119,4 +119,8 @@ def _write(node: Any) -> str:
         return f"{node['function']}({parts.get('of')})"
     if "leaves" in node:
         return f"Surv({', '.join(parts[name] for name in ('enters', 'leaves', 'event') if name in parts)})"
+    if "treatment" in node:
+        return f"inverse probability of {write_design(node['treatment'])}"
+    if "poly" in node:
+        return f"poly({parts['poly']}, {node.get('degree')})"
     return f"{node.get('spline', 'node')}({', '.join(parts.values())})"

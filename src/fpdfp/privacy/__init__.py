@@ -3,7 +3,6 @@
 ===================  ============================================================================
 ``fixed_point.py``   numbers as integers, so that sums are exact and masks leave no trace
 ``masks.py``         a fixed membership, keys of pairs of sites, and masks that cancel in the sum
-``maximum.py``       the largest number of all sites, and nothing else
 ``journal.py``       what a site has written down before a reply leaves, intact after any crash
 ``noise.py``         exact draws of the discrete Gaussian distribution from a keyed stream
 ``accounting.py``    ε and δ from one number, μ, the squares of which add up
