@@ -323,6 +323,7 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=2000)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--sites", nargs="+", type=int, choices=SITES, default=list(SITES))
     parser.add_argument("--file", type=Path, help="where results are kept after each family")
     options = parser.parse_args()
     found: dict[str, Any] = {}
@@ -330,7 +331,7 @@ def main() -> None:
         found = json.loads(options.file.read_text())
     with ProcessPoolExecutor(options.jobs) as pool:
         for name in options.only:
-            for sites in SITES:
+            for sites in options.sites:
                 key = f"{name}, {sites} sites"
                 if found.get(key, {}).get("asked") == options.studies:
                     continue

@@ -27,9 +27,10 @@ LAYERS = {
         "report",
         "federation",
         "models ct.command",
+        "federation.masked",
         "federation.cohort",
         "federation.table",
-        "federation.columns federation.descriptives federation.predictions",
+        "federation.columns federation.descriptives",
         "federation.questions",
     ],
     "running": [
@@ -42,7 +43,7 @@ LAYERS = {
         "engines",
         "cohorts",
     ],
-    "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit privacy.site", "steps"],
+    "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit", "steps"],
     "questions": ["cohorts.question"],
     "mathematics": [
         "problem",

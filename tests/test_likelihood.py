@@ -50,7 +50,7 @@ def test_estimates_with_firths_penalty_are_those_of_r(name: str) -> None:
     assert "profile_intervals" in str(model.summary())
 
 
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("varying")])
 def test_profile_limits_are_those_of_r(name: str) -> None:
     model, table, case, sites = fit(name)
     if str(model.formula_).startswith("more"):

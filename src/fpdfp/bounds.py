@@ -519,7 +519,10 @@ class Metered:
         """
         if direction is not None:
             self._known = direction if gap else None
-            self._asked([self.ridge.shape, *([()] if gap else [])], [direction])
+            up, down = (
+                ([self.ridge.shape, ()], [direction, np.array(1.0)]) if gap else ([self.ridge.shape], [direction])
+            )
+            self._asked(up, down)
         return self._duals.gradient(direction, gap=gap)
 
     def gap(self, direction: Array | None, scale: float) -> float:

@@ -46,6 +46,18 @@ class Model(NamedTuple):
     device: str = "cpu"
 
     @property
+    def sent_dtype(self) -> str:
+        """The name of the dtype."""
+        return str(np.dtype(self.dtype).str)
+
+    @staticmethod
+    def from_messages(penalty: Penalty, linop: linops.LinOp, shape: Shape, dtype: str, device: str) -> Model:
+        """Return a model whose parts fit each other."""
+        if linop.in_shape != shape:
+            raise ArgumentError("linop", f"must act on arrays of shape {shape}, got one for {linop.in_shape}")
+        return Model(penalty.bind(linop.out_shape), linop, shape, np.dtype(dtype), device)
+
+    @property
     def xp(self) -> Any:
         """The package whose arrays x and v are: NumPy, or CuPy."""
         return on_device(self.device)

@@ -13,6 +13,7 @@ import contextvars
 import dataclasses
 import functools
 import hashlib
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -369,6 +370,39 @@ def payload(tree: Any) -> int:
     if isinstance(tree, np.ndarray) and tree.dtype.kind == "f":
         return int(number_bits(np.ascontiguousarray(tree).reshape(1, -1))[0])
     return 8 * (len(tree) if isinstance(tree, bytes) else int(getattr(tree, "nbytes", 0)))
+
+
+def parts_of(value: Any) -> dict[str, Any]:
+    """Return what makes an object anew, by the ``sent`` of its class; raise TypeError for one without."""
+    sent = vars(type(value)).get("sent")
+    if sent is None:
+        raise TypeError(f"{value!r} cannot be described")
+    paths = {name: one[0] if isinstance(one, tuple) else name for name, one in sent.items()}
+    return {name: operator.attrgetter(path)(value) for name, path in paths.items()}
+
+
+def public_bits(model: Any) -> int:
+    """Return the bits of the arrays of g and B of a model, which clients receive.
+
+    Zero where these cannot be described without code: sites have them already.
+    """
+
+    def arrays(value: Any) -> Any:
+        if isinstance(value, np.generic):
+            return value.item()
+        if value is None or isinstance(value, int | float | str | np.ndarray):
+            return value
+        if isinstance(value, list | tuple):
+            return list(map(arrays, value))
+        if type(value).__module__.startswith("scipy.sparse"):
+            rows = value.tocsr()
+            return [rows.data, rows.indices, rows.indptr]
+        return list(map(arrays, parts_of(value).values()))
+
+    try:
+        return payload([arrays(model.penalty), arrays(model.linop)])
+    except TypeError:
+        return 0
 
 
 def full_bits(array: Array) -> int:

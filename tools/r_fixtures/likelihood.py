@@ -90,6 +90,14 @@ profile_glm <- function(formula, family, data) {
     c(search(profile, coef(fit)[j], coef(s)[j, 2], top, drop), 2 * (top - profile(0))) })
   list(names = colnames(X), coefficients = unname(coef(fit)), limits = do.call(rbind, limits))
 }
+varying <- function(data, entry, time, event, formula, ties, grow) {
+  cuts <- sort(unique(data[[time]][data[[event]] == 1]))
+  data$from <- if (is.null(entry)) -1 else data[[entry]]; data$to <- data[[time]]; data$died <- data[[event]]
+  s <- survSplit(Surv(from, to, died) ~ ., data, cut = cuts)
+  s$grows <- grow(s)
+  fit <- coxph(formula, s, ties = ties, control = coxph.control(eps = 1e-14, iter.max = 100))
+  list(coefficients = unname(coef(fit)), errors = unname(sqrt(diag(fit$var))), loglik = fit$loglik)
+}
 profile_cox <- function(formula, data, ties) {
   cox_data <<- data
   exact <- coxph.control(eps = 1e-15, toler.chol = 1e-15, iter.max = 100)
@@ -121,13 +129,14 @@ DATA: dict[str, str] = {
     "veteran": 'columns(sited(veteran, 3), "time", "status", "trt", "karno", "age", "site")',
     "leuk": 'columns(transform(sited(leuk, 2), dead = 1, lw = log10(wbc)), "time", "dead", "ag", "lw", "site")',
     "trees": 'columns(trees, "Girth", "Height", "Volume")',
+    "heart": 'columns(sited(heart, 3), "start", "stop", "event", "age", "surgery", "site")',
     "rats": 'columns(sited(subset(rats, sex == "f"), 2), "time", "status", "rx", "site")',
 }
 #: Where the data frame is not that of the name.
 SOURCES = {
     "birthwt": "named", "sprays": "InsectSprays", "ovarian": "sited(ovarian, 2)", "gehan": "sited(gehan, 3)",
     "veteran": "sited(veteran, 3)", "leuk": "transform(sited(leuk, 2), dead = 1, lw = log10(wbc))",
-    "rats": 'sited(subset(rats, sex == "f"), 2)',
+    "rats": 'sited(subset(rats, sex == "f"), 2)', "heart": "sited(heart, 3)",
 }  # fmt: skip
 
 #: The cases by name: the data set, what a test needs to know, and the expression.
@@ -173,6 +182,27 @@ for name, text, family, call in (
 ):
     CASES[f"profile {family} {name}"] = (
         name, {"family": family, "formula": text}, f"profile_glm({text}, {call}, {SOURCES.get(name, name)})",
+    )  # fmt: skip
+
+
+#: Effects that change with time: the data, the formula here, and R's, of rows split at all events.
+for name, text, entry, time, event, terms, grow, ties in (
+    ("veteran", "Surv(time, status) ~ karno + karno:log(time)", "NULL", "time", "status", "karno + grows",
+     "karno * log(s$to)", "efron"),
+    ("ovarian", "Surv(futime, fustat) ~ age + rx + age:sqrt(futime)", "NULL", "futime", "fustat", "age + rx + grows",
+     "age * sqrt(s$to)", "efron"),
+    ("gehan", "Surv(time, cens) ~ treat + treat:time", "NULL", "time", "cens", "treat + grows",
+     "(s$treat == 'control') * s$to", "breslow"),
+    ("leuk", "Surv(time, dead) ~ ag + lw + lw:log(time)", "NULL", "time", "dead", "ag + lw + grows", "lw * log(s$to)",
+     "efron"),
+    ("heart", "Surv(start, stop, event) ~ age + surgery + age:log(stop)", "'start'", "stop", "event",
+     "age + surgery + grows", "age * log(s$to)", "efron"),
+):  # fmt: skip
+    function = grow if grow.startswith("(s$") else f"s${grow}"
+    call = f"Surv(from, to, died) ~ {terms} + strata(site)"
+    CASES[f"varying {name}"] = (
+        name, {"formula": text, "ties": ties},
+        f"varying({SOURCES[name]}, {entry}, '{time}', '{event}', {call}, '{ties}', function(s) {function})",
     )  # fmt: skip
 
 

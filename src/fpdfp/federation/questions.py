@@ -26,12 +26,12 @@ from fpdfp.formula.tree import Coded, Level, Survival
 from fpdfp.inference import Information, add_up
 from fpdfp.scores.site import SiteScores
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, RiskTotal
-from fpdfp.survival.periods import name_periods
+from fpdfp.survival.counts import name_periods
 from fpdfp.survival.proportionality import Proportionality, Transform
 
-#: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates, and ``"hidden"``
-#: is what a site's policy does not allow to use.
-Kind = Literal["number", "integer", "truth", "category", "empty", "other", "hidden"]
+#: The types of columns; ``"date"`` is for durations alone, ``"empty"`` has no value, ``"other"`` is none that models
+#: know, and ``"hidden"`` is what a site's policy does not allow to use.
+Kind = Literal["number", "integer", "truth", "category", "date", "empty", "other", "hidden"]
 #: Where the order of levels comes from: from sorting; from a list that begins with the reference, as the categories
 #: of pandas or R; or from a scale on which the levels lie, as those of an ordered factor.
 Order = Literal["sorted", "listed", "ordered"]
@@ -348,9 +348,14 @@ class ModelSpec:
             raise MessageError(f"{self.family} must have its classes, got {len(self.classes)}")
 
     @property
+    def several_rows(self) -> bool:
+        """Whether a person may have several rows: of periods, or between events with effects that change with time."""
+        return bool(self.periods) or (self.family == "Cox" and self.design.varies)
+
+    @property
     def by_person(self) -> ModelSpec:
         """A model of periods as one of times, which has a row for each person."""
-        return dataclasses.replace(
+        return self if not self.periods else dataclasses.replace(
             self, family="Cox", distribution=None, periods=(), classes=(), class_weights=(),
             ridge=self.ridge[: len(self.design.names)],
         )  # fmt: skip

@@ -20,10 +20,10 @@ from fpdfp.losses.cox import TIES, Ties
 from fpdfp.methods.base import Method
 from fpdfp.models.base import FederatedModel, MakeDesign
 from fpdfp.models.design import Design, Settings
-from fpdfp.models.formulas import Asking, Plan
+from fpdfp.models.formulas import Asking, InverseProbability, Plan
 from fpdfp.models.outcomes import Data, Hazards, Outcome
 from fpdfp.models.penalty import ModelPenalty, Name
-from fpdfp.models.result import EventTimes, FitResult
+from fpdfp.models.result import VARIES, EventTimes, FitResult
 from fpdfp.models.rows import read_rows
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves
 from fpdfp.survival.counts import check_grid
@@ -140,7 +140,7 @@ class FederatedCoxRegression(FederatedModel):
         clusters: Any = None,
         sample_weight: Any = None,
         offset: Any = None,
-        weights: str | None = None,
+        weights: str | InverseProbability | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
         on_refusal: Literal["stop", "exclude"] = "stop",
@@ -165,7 +165,8 @@ class FederatedCoxRegression(FederatedModel):
         offset
             What is added to the linear predictor of each row.
         weights
-            With a formula: the column that weighs rows, or an expression of columns.
+            With a formula: the column that weighs rows, an expression of columns, or
+            :class:`fpdfp.InverseProbability`.
         missing, levels
             With a formula: as in :meth:`FederatedLogisticRegression.fit`.
         on_refusal
@@ -221,6 +222,8 @@ class FederatedCoxRegression(FederatedModel):
     def _complete(self, fit: FitResult, design: Design) -> FitResult:
         """Ask for concordance and baseline hazards."""
         assert fit.run is not None
+        if fit.plan is not None and fit.plan.design.varies:
+            return dataclasses.replace(fit, times=EventTimes(None, None, VARIES))
         x, grid = fit.run.x.astype(np.float64), self._baseline_times()
         concordance: Concordance | None = None
         found: list[Baselines] = []

@@ -13,15 +13,15 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial, Family
-from fpdfp.federation.predictions import Predictor
 from fpdfp.federation.questions import Family as Loss
+from fpdfp.federation.table import Predictor
 from fpdfp.losses import GLM, Cox, LeastSquares, Logistic, Losses, Multinomial, Ordinal, Softmax
 from fpdfp.losses.classes import LINKS, Link, base_of
 from fpdfp.losses.cox import Ties
 from fpdfp.models.penalty import Columns
 from fpdfp.models.rows import column, effects_of
 from fpdfp.survival import Times
-from fpdfp.survival.periods import name_periods
+from fpdfp.survival.counts import name_periods
 
 if TYPE_CHECKING:
     from fpdfp.models.result import FitResult
@@ -719,9 +719,17 @@ class Hazards(Outcome):
         return Coefficients(row[:-1], 0.0, np.zeros(0))
 
     def predictor(self, fit: FitResult, effects: Array) -> tuple[Predictor, int]:
+        self._check_fixed(fit)
         return Predictor("Cox", fit.coef), len(fit.coef)
 
+    @staticmethod
+    def _check_fixed(fit: FitResult) -> None:
+        """Refuse risks where they change with time."""
+        if fit.plan is not None and fit.plan.design.varies:
+            raise ArgumentError("model", "has effects that change with time, so that rows have no single risk")
+
     def decide(self, fit: FitResult, X: Any, offset: Any, site: Any) -> Array:
+        self._check_fixed(fit)
         return fit.shift(fit.scores(X)[:, 0], X, offset)
 
     respond = decide
