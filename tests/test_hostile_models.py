@@ -533,8 +533,10 @@ def test_a_log_rank_test_is_not_of_one_pair_or_one_event(desks: Any) -> None:
     assert np.ravel(told["variance"])[0] == pytest.approx(0.25 if two.died[two.time.idxmin()] else 0.0)
     with pytest.raises(Refusal, match="strata of at least 3 rows"):
         desks(Policy())(pair)
-    with pytest.raises(MessageError, match="rho must be from 0 to 1"):
+    with pytest.raises(MessageError, match=r"rho must be 0, 0\.5 or 1"):
         LogRankQuestion(response, group, (), 1e3)
+    with pytest.raises(MessageError, match=r"rho must be 0, 0\.5 or 1"):
+        LogRankQuestion(response, group, (), 0.1)
 
 
 def test_batches_of_ten_rows_that_are_known_are_a_linear_system(desks: Any) -> None:
