@@ -25,7 +25,7 @@ from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.row_shares import leverages
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
-from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Comparison, Missing, Number, Numeric, Spline
+from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Comparison, Missing, Number, Numeric, Poly, Spline
 from tests.desks import ANALYST
 
 AGE, INCOME, DIED = Column("age"), Column("income"), Column("died")
@@ -59,7 +59,7 @@ def desk(table: SiteTable, tmp_path: Path) -> Iterator[Desk]:
 
 def design(*values: Any, response: Any = DIED, filled: tuple[str, ...] = (), missing: Any = "drop") -> Design:
     """Return a design of expressions, or of factors."""
-    factors = [one if isinstance(one, Coded | Spline) else Numeric(f"x{i}", one) for i, one in enumerate(values)]
+    factors = [one if isinstance(one, Coded | Poly | Spline) else Numeric(f"x{i}", one) for i, one in enumerate(values)]
     terms = tuple(Term((factor,), i) for i, factor in enumerate(factors))
     return Design(response, terms, tuple(f"x{i}" for i in range(len(terms))), filled, missing)
 

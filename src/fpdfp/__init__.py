@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
     from fpdfp.federation import Federation, Privacy
+    from fpdfp.federation.cohort import LocalCohort
     from fpdfp.folds import Folds
     from fpdfp.methods import (
         FPDFP,
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
         Fused,
         Graph,
         Group,
+        InverseProbability,
         Ridge,
         SparseGroup,
         TotalVariation,
@@ -97,6 +99,7 @@ if TYPE_CHECKING:
     )
     from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.precondition.cost import Network
+    from fpdfp.privacy.clients import ClientPrivacy
     from fpdfp.problem import Certificate, Problem, Residual
     from fpdfp.selection import ManyResult, Path, path, solve_many
 
@@ -113,6 +116,7 @@ __all__ = [
     "SVRGPDFP",
     "Certificate",
     "ChambollePock",
+    "ClientPrivacy",
     "CondatVu",
     "CrossValidation",
     "ElasticNet",
@@ -148,6 +152,8 @@ __all__ = [
     "Group",
     "History",
     "InnerSolve",
+    "InverseProbability",
+    "LocalCohort",
     "ManyResult",
     "Minimum",
     "Network",
@@ -211,7 +217,8 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "CrossValidation ElasticNet Firth Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
+        "models": "CrossValidation ElasticNet Firth Fused Graph Group InverseProbability L1 MCP Ridge SCAD "
+        "SparseGroup TotalVariation "
         "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM "
@@ -220,10 +227,12 @@ __getattr__ = attach(
         "correlations fit_sites histogram load_model log_rank_test "
         "survival_curves table_one",
         "federation": "Federation Privacy",
+        "federation.cohort": "LocalCohort",
         "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "
         "SPDFP SVRGPDFP Scaffold ShiftedPDFP StatelessPDFP",
+        "privacy.clients": "ClientPrivacy",
         "problem": "Certificate Problem Residual",
         "pooled.solver": "Minimum minimize",
         "precondition.cost": "Network",
