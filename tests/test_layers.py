@@ -43,7 +43,7 @@ LAYERS = {
         "engines",
         "cohorts",
     ],
-    "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit privacy.site", "steps"],
+    "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit", "steps"],
     "questions": ["cohorts.question"],
     "mathematics": [
         "problem",

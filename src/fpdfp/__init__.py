@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     )
     from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.precondition.cost import Network
+    from fpdfp.privacy.clients import ClientPrivacy
     from fpdfp.problem import Certificate, Problem, Residual
     from fpdfp.selection import ManyResult, Path, path, solve_many
 
@@ -115,6 +116,7 @@ __all__ = [
     "SVRGPDFP",
     "Certificate",
     "ChambollePock",
+    "ClientPrivacy",
     "CondatVu",
     "CrossValidation",
     "ElasticNet",
@@ -230,6 +232,7 @@ __getattr__ = attach(
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "
         "SPDFP SVRGPDFP Scaffold ShiftedPDFP StatelessPDFP",
+        "privacy.clients": "ClientPrivacy",
         "problem": "Certificate Problem Residual",
         "pooled.solver": "Minimum minimize",
         "precondition.cost": "Network",

@@ -94,6 +94,8 @@ class Federation(TableCohort):
         For sites of the level ``private``: what each fit may cost, and what is public (:class:`fpdfp.Privacy`).
     """
 
+    privacy: Privacy | None = None
+
     def __init__(
         self,
         study: Path | str,

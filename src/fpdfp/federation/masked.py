@@ -635,13 +635,12 @@ class MaskedLosses(RemoteLosses):
 
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
         bounds = self.curvatures(clients)
-        return None if bounds is None else vectors @ bounds
+        return None if bounds is None else np.asarray(vectors @ bounds)
 
     def slope_bounds(self, clients: IntArray) -> Array | None:
         if not len(clients):
             return super().slope_bounds(clients)
-        slopes: Array = self._begin("slopes")["gradient"][None]
-        return slopes
+        return np.asarray(self._begin("slopes")["gradient"][None])
 
     def restrict(self, features: IntArray) -> MaskedLosses:
         whole = np.frombuffer(self.features, np.int64) if self.features else np.arange(self.shape[-1])

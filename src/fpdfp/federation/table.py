@@ -394,8 +394,8 @@ class SiteTable:
         X = np.concatenate([X, np.tile([*([1.0] if spec.intercept else []), *effects], (len(X), 1))], axis=1)
         weights, response = rows.weigh(spec.design.weights), spec.design.response
         survives = isinstance(response, Survival)
-        if person is None:
-            times = read_times(response, rows) if isinstance(response, Survival) else None
+        if person is None and isinstance(response, Survival):
+            times = read_times(response, rows)
         y = times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes)
         if spec.class_weights:
             by_class = np.array(spec.class_weights)[y.astype(np.int64)]

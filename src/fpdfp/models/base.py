@@ -24,7 +24,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError, DataWarning, RefusalE
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, Information, Summary, Table
 from fpdfp.inference.covariances import Kind
-from fpdfp.inference.differences import SiteErrors
+from fpdfp.inference.heterogeneity import SiteErrors
 from fpdfp.inference.intervals import quantile_of
 from fpdfp.methods.base import Method
 from fpdfp.models.cross_validation import (

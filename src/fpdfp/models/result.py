@@ -42,7 +42,7 @@ from fpdfp.inference import (
     wald_test,
 )
 from fpdfp.inference.covariances import Kind
-from fpdfp.inference.differences import SiteErrors
+from fpdfp.inference.heterogeneity import SiteErrors
 from fpdfp.inference.hypotheses import judge
 from fpdfp.inference.intervals import quantile_of
 from fpdfp.inference.table import format_number
@@ -52,7 +52,7 @@ from fpdfp.models.outcomes import Classes, Compared, Hazards, Ordered, Outcome, 
 from fpdfp.models.penalty import Columns, Firth, Limits, ModelPenalty, Names
 from fpdfp.models.random_effects import Variances
 from fpdfp.models.rows import as_rows, column, read_response
-from fpdfp.privacy.fit import Spent
+from fpdfp.privacy.accounting import Spent
 from fpdfp.runs.recorder import linear_model, write_result
 from fpdfp.scores.evaluation import Evaluation, summarise
 from fpdfp.scores.learning import LearningCurve

@@ -8,7 +8,7 @@
 ``accounting.py``    ε and δ from one number, μ, the squares of which add up
 ``ledger.py``        what a site's data have been spent on
 ``releases.py``      sums over rows with noise, and by how much one row changes them
+``clients.py``       privacy for whole clients, in simulations: clipped replies, noise, subsampling
 ``fit.py``           models from noisy sums, and their intervals
-``site.py``          a site that answers releases within its budget
 ===================  ============================================================================
 """
