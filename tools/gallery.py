@@ -47,7 +47,7 @@ EXAMPLES = (
     ),
     Example(
         "coefficient_map", "A coefficient map over sites",
-        {"coefficient_map.png": "The true map, and those of the best site, of all sites together and of pooled data."},
+        {"coefficient_map.png": "The true map, the map of one site, and the map of five sites together."},
     ),
     Example(
         "tomography", "Tomography among three sites",
