@@ -314,7 +314,7 @@ class TestFederation:
     def test_knots_are_not_for_the_analyst(self, sites: DeskCohort, patients: pd.DataFrame) -> None:
         desk = sites.desks[0]
         found = fit(sites, "died ~ ns(age, df=3)", None)
-        knots = found.plan_.design.terms[0].factors[0]
+        knots: Any = found.plan_.design.terms[0].factors[0]
         edges = desk.budget.spent.edges["age"]
         spline = parse("y ~ ns(age, knots=[41.5, 60], lower_bound=20, upper_bound=80)").terms[0][0]
         spline = dataclasses.replace(spline, name="s")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
-    from fpdfp.federation import Federation
+    from fpdfp.federation import Federation, Privacy
     from fpdfp.federation.cohort import LocalCohort
     from fpdfp.folds import Folds
     from fpdfp.methods import (
@@ -94,12 +94,12 @@ if TYPE_CHECKING:
         histogram,
         load_model,
         log_rank_test,
-        private_model,
         survival_curves,
         table_one,
     )
     from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.precondition.cost import Network
+    from fpdfp.privacy.clients import ClientPrivacy
     from fpdfp.problem import Certificate, Problem, Residual
     from fpdfp.selection import ManyResult, Path, path, solve_many
 
@@ -116,6 +116,7 @@ __all__ = [
     "SVRGPDFP",
     "Certificate",
     "ChambollePock",
+    "ClientPrivacy",
     "CondatVu",
     "CrossValidation",
     "ElasticNet",
@@ -158,6 +159,7 @@ __all__ = [
     "Network",
     "NewtonPDFP",
     "Path",
+    "Privacy",
     "Problem",
     "ProximalNewton",
     "RandProx",
@@ -194,7 +196,6 @@ __all__ = [
     "path",
     "penalties",
     "precondition",
-    "private_model",
     "report",
     "rng",
     "runs",
@@ -223,14 +224,15 @@ __getattr__ = attach(
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "correlations fit_sites histogram load_model log_rank_test private_model "
+        "correlations fit_sites histogram load_model log_rank_test "
         "survival_curves table_one",
-        "federation": "Federation",
+        "federation": "Federation Privacy",
         "federation.cohort": "LocalCohort",
         "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "
         "SPDFP SVRGPDFP Scaffold ShiftedPDFP StatelessPDFP",
+        "privacy.clients": "ClientPrivacy",
         "problem": "Certificate Problem Residual",
         "pooled.solver": "Minimum minimize",
         "precondition.cost": "Network",

@@ -28,6 +28,7 @@ from fpdfp.traffic import count_exchange
 
 if TYPE_CHECKING:
     from fpdfp.federation.columns import Schemas
+    from fpdfp.federation.private import Privacy
 
 
 class SiteStatus(NamedTuple):
@@ -89,7 +90,11 @@ class Federation(TableCohort):
     run
         The name of the folder of the next run, under ``runs``; by default the time. Where a run of this name was
         interrupted, the same fit continues with it, to the same bits.
+    privacy
+        For sites of the level ``private``: what each fit may cost, and what is public (:class:`fpdfp.Privacy`).
     """
+
+    privacy: Privacy | None = None
 
     def __init__(
         self,
@@ -101,11 +106,13 @@ class Federation(TableCohort):
         patience: float = 3600.0,
         norm_bound: float | Literal["auto"] | None = "auto",
         run: str | None = None,
+        privacy: Privacy | None = None,
     ) -> None:
         inner = Path(study) / "analyst"
         self.identity = Identity(inner if (inner / "identity.toml").is_file() else Path(study))
         if self.identity.about.role != "analyst":
             raise ArgumentError("study", f"must be the folder of a study or an analyst, but {study} belongs to a site")
+        self.privacy: Privacy | None = privacy
         self._settle(Connection(self.identity), Path(study), deadline, min_sites, patience, norm_bound, run)
         self._chosen = None if sites is None else list(sites)
 
@@ -276,6 +283,10 @@ class Federation(TableCohort):
             self._level = next(iter(levels.values()))
         if self._level == "filter":
             return self
+        if self._level == "private":
+            from fpdfp.federation.private import PrivateCohort
+
+            return PrivateCohort(self, self.privacy)
         from fpdfp.federation.masked import MaskedCohort
 
         if self.rows:

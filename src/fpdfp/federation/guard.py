@@ -76,9 +76,10 @@ EFFECTIVE, IN_A_GROUP = 30.0, 15.0
 TOO_FEW = sentences()["point"][1]
 #: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
 SMOOTH = ("brier", "deviance")
-#: To so many digits an area under a ROC curve is sent, and to so many of its own a mean absolute error; in so many
-#: cells rows are counted at further points.
-DIGITS, ERROR_DIGITS, CELLS, LEAST_CELLS = 4, 3, 24, 4
+#: So many digits has an area under a ROC curve that is sent, and a mean absolute error of its own.
+DIGITS, ERROR_DIGITS = 4, 3
+#: In so many cells rows are counted at further points.
+CELLS, LEAST_CELLS = 24, 4
 
 
 # --- What may stand where ---------------------------------------------------------------------------------------------

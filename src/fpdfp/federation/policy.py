@@ -132,7 +132,7 @@ class Policy:
                 "members", f"must be at least {MEMBERS} sites, this one among them, got {len(self.members)}: of two, "
                 "each would find the other's numbers by subtracting its own",
             )  # fmt: skip
-        if self.members and self.level == "private" and len(self.members) - self.colluding < 2:
+        if self.members and self.level != "filter" and len(self.members) - self.colluding < 2:
             raise ArgumentError("colluding", f"must leave two of {len(self.members)} members, got {self.colluding}")
 
     @classmethod

@@ -26,7 +26,7 @@ from fpdfp.formula.tree import Coded, Level, Survival
 from fpdfp.inference import Information, add_up
 from fpdfp.scores.site import SiteScores
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, RiskTotal
-from fpdfp.survival.periods import name_periods
+from fpdfp.survival.counts import name_periods
 from fpdfp.survival.proportionality import Proportionality, Transform
 
 #: The types of columns; ``"date"`` is for durations alone, ``"empty"`` has no value, ``"other"`` is none that models

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fpdfp import losses as families
+from fpdfp import families
+from fpdfp import losses as kinds
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import Offer, Question
 from fpdfp.datasets import Moments
@@ -18,7 +19,6 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.families import Binomial
 from fpdfp.federation.columns import DECLARED, FEW, Column, define, find_type, read_frame, show
 from fpdfp.federation.descriptives import Descriptions, Histograms, count_below, summarise
-from fpdfp.federation.predictions import predict, score_model
 from fpdfp.federation.questions import Baselines, ColumnSchema, LogRankQuestion, ModelSpec, Schema, Sums
 from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import Rows, Values, codes, evaluate, level_of
@@ -27,11 +27,84 @@ from fpdfp.formula.tree import Coded, Expression, Level, Spline, Survival, colum
 from fpdfp.formula.tree import Column as ColumnNode
 from fpdfp.inference import Information
 from fpdfp.losses import Cox, Losses
+from fpdfp.losses.classes import LINKS, Link, base_of
 from fpdfp.losses.cox import Ties
-from fpdfp.scores.site import SiteScores, information_of
+from fpdfp.scores.site import Predicted, SiteScores, information_of, score_rows
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, Times, split_periods
 from fpdfp.survival.concordance import DIGITS as DIGITS
 from fpdfp.survival.proportionality import Proportionality, Transform, add_proportionality
+
+
+class Predictor(NamedTuple):
+    """A model with its coefficients, as losses of its kind have them.
+
+    Attributes
+    ----------
+    kind
+        The losses of the model.
+    x
+        Its coefficients.
+    classes
+        How many classes there are, for models of several.
+    family
+        The family of outcomes of a GLM.
+    link
+        The link of ``"Ordinal"``.
+    """
+
+    kind: str
+    x: Array
+    classes: int = 0
+    family: Any = None
+    link: Link = "logit"
+
+    @classmethod
+    def of(cls, spec: ModelSpec, x: Array) -> Predictor:
+        """Return the model of a specification."""
+        family = None if spec.distribution is None else spec.distribution.make()
+        return cls(spec.family, x, len(spec.classes), family, spec.link)
+
+    @property
+    def outcomes(self) -> Any:
+        """The family of outcomes, as scores know it."""
+        known = {
+            "Logistic": families.Binomial(), "LeastSquares": families.Gaussian(), "GLM": self.family, "Cox": "cox",
+            "Ordinal": "ordinal",
+        }  # fmt: skip
+        return known.get(self.kind, "multinomial")
+
+    def predict(self, rows: Any) -> Predicted:
+        """Return rows of a model (:class:`fpdfp.federation.table.ModelRows`) with what is predicted for them."""
+        y = rows.y if self.kind != "Cox" else rows.times
+        return Predicted(self.outcomes, self._predictors(rows), y, rows.weights, rows.strata)
+
+    def _predictors(self, rows: Any) -> Array:
+        X, x = rows.X, self.x
+        if self.kind == "Softmax":
+            return np.asarray(X @ x.T)
+        if self.kind == "Multinomial":
+            z = np.asarray(X @ x.reshape(self.classes - 1, X.shape[1]).T)
+            z = z if rows.offset is None else z + rows.offset.reshape(len(z), -1)
+            return np.concatenate([np.zeros((len(z), 1)), z], axis=1)
+        shift = 0.0 if rows.offset is None else rows.offset
+        if self.kind != "Ordinal":
+            return np.asarray(X @ x + shift)
+        place = X @ x[: X.shape[1]] + shift
+        inner = base_of(self.link, self.classes) + x[X.shape[1] :] - place[:, None]
+        ends = np.concatenate([np.full((len(place), 1), -np.inf), inner, np.full((len(place), 1), np.inf)], axis=1)
+        with np.errstate(all="ignore"):
+            return -LINKS[self.link].interval(ends[:, 1:], ends[:, :-1]).value
+
+
+def predict(rows: Any, spec: ModelSpec, x: Array) -> Predicted:
+    """Return the rows of a model (``ModelRows``) with what is predicted for them."""
+    return Predictor.of(spec, x).predict(rows)
+
+
+def score_model(rows: Any, spec: ModelSpec, x: Array, more: Sequence[Array]) -> SiteScores:
+    """Return how good the predictions for the rows of a model are, at some coefficients and at more of them."""
+    others = [score_rows(predict(rows, spec, one), scores_only=True) for one in more]
+    return dataclasses.replace(score_rows(predict(rows, spec, x)), more=others)
 
 
 def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
@@ -321,8 +394,8 @@ class SiteTable:
         X = np.concatenate([X, np.tile([*([1.0] if spec.intercept else []), *effects], (len(X), 1))], axis=1)
         weights, response = rows.weigh(spec.design.weights), spec.design.response
         survives = isinstance(response, Survival)
-        if person is None:
-            times = read_times(response, rows) if isinstance(response, Survival) else None
+        if person is None and isinstance(response, Survival):
+            times = read_times(response, rows)
         y = times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes)
         if spec.class_weights:
             by_class = np.array(spec.class_weights)[y.astype(np.int64)]
@@ -557,7 +630,7 @@ def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
 def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
     """Return the losses of a model on the rows of some sites, a client for each."""
     owner: IntArray = np.repeat(np.arange(len(parts)), [len(part.y) for part in parts])
-    family, names = getattr(families, spec.family), spec.names
+    family, names = getattr(kinds, spec.family), spec.names
     y = np.concatenate([part.y for part in parts])
     y = y.astype(np.int64) if spec.classes else y
     several = spec.family in ("Softmax", "Multinomial", "Ordinal")

@@ -37,7 +37,6 @@ from fpdfp.models.penalty import (
     SparseGroup,
     TotalVariation,
 )
-from fpdfp.models.protected import PrivateModel, private_model
 from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model, read_parameter
 from fpdfp.models.site_fits import SiteFits, fit_sites
@@ -69,7 +68,6 @@ __all__ = [
     "GroupCurves",
     "Histogram",
     "InverseProbability",
-    "PrivateModel",
     "Ridge",
     "SiteFits",
     "SparseGroup",
@@ -79,7 +77,6 @@ __all__ = [
     "histogram",
     "load_model",
     "log_rank_test",
-    "private_model",
     "read_parameter",
     "survival_curves",
     "table_one",

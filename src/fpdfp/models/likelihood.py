@@ -21,7 +21,7 @@ from fpdfp.cohorts.losses import Informations, Jeffreys
 from fpdfp.engines import Result
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, DivergenceError
-from fpdfp.inference.aliasing import find_alias
+from fpdfp.inference.estimability import find_alias
 from fpdfp.inference.information import invert
 from fpdfp.inference.intervals import quantile_of
 from fpdfp.inference.table import format_number, format_p

@@ -13,15 +13,15 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial, Family
-from fpdfp.federation.predictions import Predictor
 from fpdfp.federation.questions import Family as Loss
+from fpdfp.federation.table import Predictor
 from fpdfp.losses import GLM, Cox, LeastSquares, Logistic, Losses, Multinomial, Ordinal, Softmax
 from fpdfp.losses.classes import LINKS, Link, base_of
 from fpdfp.losses.cox import Ties
 from fpdfp.models.penalty import Columns
 from fpdfp.models.rows import column, effects_of
 from fpdfp.survival import Times
-from fpdfp.survival.periods import name_periods
+from fpdfp.survival.counts import name_periods
 
 if TYPE_CHECKING:
     from fpdfp.models.result import FitResult

@@ -42,7 +42,7 @@ from fpdfp.inference import (
     wald_test,
 )
 from fpdfp.inference.covariances import Kind
-from fpdfp.inference.differences import SiteErrors
+from fpdfp.inference.heterogeneity import SiteErrors
 from fpdfp.inference.hypotheses import judge
 from fpdfp.inference.intervals import quantile_of
 from fpdfp.inference.table import format_number
@@ -52,6 +52,7 @@ from fpdfp.models.outcomes import Classes, Compared, Hazards, Ordered, Outcome, 
 from fpdfp.models.penalty import Columns, Firth, Limits, ModelPenalty, Names
 from fpdfp.models.random_effects import Variances
 from fpdfp.models.rows import as_rows, column, read_response
+from fpdfp.privacy.accounting import Spent
 from fpdfp.runs.recorder import linear_model, write_result
 from fpdfp.scores.evaluation import Evaluation, summarise
 from fpdfp.scores.learning import LearningCurve
@@ -209,6 +210,8 @@ class FitResult:
     deviance, null_deviance, information
         The deviance, that of the null model, and the sums of each site at the coefficients
         (:class:`fpdfp.inference.Information`); None where they were not requested.
+    privacy
+        What a private fit has cost: ε, δ, their unit, and what was released; None for another.
     variances
         Those of random intercepts of sites.
     effective_rows
@@ -256,6 +259,7 @@ class FitResult:
     null_parameters: int = 0
     null_deviance: float | None = None
     score_statistic: float | None = None
+    privacy: Spent | None = None
     variances: Variances | None = None
     theta: float | None = None
     theta_standard_error: float | None = None
@@ -408,11 +412,8 @@ class FitResult:
             p, rows = len(self.flat()[0]), sum(site.rows for site in sites)  # those of weight 0 do not count
             weight = sum(site.weight for site in sites)
             random, survives = self.variances is not None, isinstance(self.outcome, Hazards)
-            likelihood = (
-                None
-                if random or self.inverse is not None
-                else family.log_likelihood(self.deviance, self.saturated, weight, rows)
-            )
+            unknown = random or self.privacy is not None or self.inverse is not None
+            likelihood = None if unknown else family.log_likelihood(self.deviance, self.saturated, weight, rows)
             more = {
                 "family": f"{family.name}, link {family.link}",
                 "has_dispersion": family.has_dispersion,
@@ -484,6 +485,8 @@ class FitResult:
         remarks = []
         if isinstance(self.penalty, Firth):
             remarks.append("Firth's penalty: where outcomes are separated use profile_intervals, not the limits above")
+        if self.privacy is not None:
+            remarks.append(str(self.privacy))
         if self.aliased:
             remarks.append(f"not estimated, since other columns determine them: {', '.join(self.aliased)}")
         if self.plan is not None and self.plan.design.cluster is not None:
@@ -537,6 +540,8 @@ class FitResult:
 
     def compare(self, larger: FitResult) -> HypothesisTest:
         """Test this model against a larger one of the same rows, of which it is a special case."""
+        if self.privacy is not None or larger.privacy is not None:
+            raise RuntimeError("private fits have no likelihood to compare: sites release none")
         if self.inverse is not None or larger.inverse is not None:
             raise ArgumentError("model", "must not have inverse probabilities as weights: use wald_test")
         return likelihood_ratio_test(self.summary(), larger.summary())
@@ -1018,7 +1023,7 @@ def _correct_quantile(table: Table, rows: float) -> Table:
 SHOWN = (
     "coef", "intercept", "coefficients", "sites", "rows", "left_out", "excluded", "n_iter", "n_steps", "bits_up",
     "bits_down", "status", "formula", "information", "exchanges", "deviance", "null_deviance", "penalty", "run_folder",
-    "aliased",
+    "aliased", "privacy",
 )  # fmt: skip
 PRESENT = ("thresholds", "plan", "graph", "iterates", "theta", "theta_standard_error", "effective_rows")
 #: What models show by another name than it has here.
