@@ -90,7 +90,7 @@ CELLS, LEAST_CELLS = 24, 4
 def check_design(design: Design, policy: Policy, edges: Mapping[str, Sequence[float]] | None = None) -> None:
     """Refuse columns that may not be used, and what is neither a column nor a transformation nor approved.
 
-    ``edges`` are those at which this site has told of columns: knots of splines may be there.
+    ``edges`` are the edges at which this site has counted columns: knots of splines may be there.
     """
     for name in [*design.columns, *design.filled]:
         check_column(name, policy)
@@ -155,7 +155,7 @@ def check_condition(node: Any, policy: Policy) -> None:
 
 
 def check_parts(conditions: Sequence[Array], policy: Policy) -> None:
-    """Refuse rows by conditions that together tell few rows.
+    """Refuse rows by conditions that together reveal few rows.
 
     Sums over rows that meet conditions, added and subtracted in any way, weigh all rows alike that meet the same ones.
     So no part of the rows may be smaller than a site.

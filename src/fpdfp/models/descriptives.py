@@ -43,7 +43,7 @@ def table_one(
 ) -> TableOne:
     """Return the first table of a paper: means and deviations, or counts and percentages, of columns by group.
 
-    Sites tell sums; means, deviations, tests and standardised differences are exact. With quartiles, two groups are
+    Sites send sums; means, deviations, tests and standardised differences are exact. With quartiles, two groups are
     compared by Wilcoxon's test too, from counts in cells, with bounds of the p value of exact ranks; whole numbers have
     a cell each where that is at most 500 cells, and then it is exact. A column of which a site cannot tell a group
     without telling few rows is withheld there, and the table states at how many sites.
@@ -57,7 +57,7 @@ def table_one(
     by
         The column that makes groups; None for all rows.
     quartiles
-        Whether sites are asked for histograms too, so that quartiles are known to a tenth of a deviation, or as far as
+        Whether sites send histograms too, so that quartiles are known to a tenth of a deviation, or as far as
         the site's least number of rows in a cell allows.
     levels
         As in ``fit``.
@@ -225,7 +225,7 @@ class Correlations:
 def correlations(source: Any, columns: Sequence[str], groups: Any = None) -> Correlations:
     """Return the correlations of columns of numbers, from sums of products over sites.
 
-    The arguments are those of :func:`table_one`; a site must tell products of columns.
+    See :func:`table_one` for the arguments; a site must allow products of columns.
 
     Examples
     --------
@@ -249,7 +249,7 @@ def correlations(source: Any, columns: Sequence[str], groups: Any = None) -> Cor
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """What is asked: the columns of numbers and the factors, their order in the table, and which are whole numbers."""
+    """The columns of numbers and the factors, their order in the table, and which are whole numbers."""
 
     cohort: TableCohort
     numbers: tuple[str, ...]
