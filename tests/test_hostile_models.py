@@ -604,12 +604,9 @@ def test_bounds_of_slopes_have_no_edges(desks: Any) -> None:
 
 def test_curves_by_group_are_not_of_all_rows_but_one(desks: Any, tmp_path: Path) -> None:
     """Counts of all rows less those by group are those of the person without a group."""
-    response, times, group = (
-        Survival(Column("time"), Column("died")),
-        np.array([50.0, 100.0, 500.0]),
-        Coded("g", "g", ("x", "y")),
-    )
-    table = FRAME.assign(g=np.where(FRAME.index == PERSON, None, np.where(FRAME.index % 2, "x", "y")))
+    response, group = Survival(Column("time"), Column("died")), Coded("g", "g", ("x", "y"))
+    times = np.array([50.0, 100.0, 500.0])
+    table = FRAME.assign(g=pd.Series(np.where(FRAME.index % 2, "x", "y")).where(FRAME.index != PERSON))
     for policy, told in ((Policy(off=frozenset({"cells"})), True), (Policy(), False)):
         with Desk("north", SiteTable.read(table), policy, tmp_path / f"{told}") as desk:
             whole = ask(desk, RiskQuestion(response, None, times))["left"]

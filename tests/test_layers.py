@@ -30,7 +30,7 @@ LAYERS = {
         "federation.masked",
         "federation.cohort",
         "federation.table",
-        "federation.columns federation.descriptives federation.predictions",
+        "federation.columns federation.descriptives",
         "federation.questions",
     ],
     "running": [
@@ -43,7 +43,7 @@ LAYERS = {
         "engines",
         "cohorts",
     ],
-    "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit privacy.site", "steps"],
+    "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit", "steps"],
     "questions": ["cohorts.question"],
     "mathematics": [
         "problem",

@@ -23,9 +23,8 @@ from fpdfp.federation.protected import ProtectedGuard
 from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.seal import Pins, Secret
 from fpdfp.federation.table import SiteTable
-from fpdfp.models.protected import private_model
 from tests.federation_trial import SITES, AgentThread, HubThread, Trial
-from tests.test_protected import COLUMNS, RANGES, patients, pooled
+from tests.test_protected import COLUMNS, RANGES, patients, pooled, private_model
 
 pytest.importorskip("grpc")
 
@@ -123,7 +122,7 @@ def test_masked_models_through_a_hub(begin: Callable[..., Study], handed_on: lis
 def test_a_private_model_through_a_hub(begin: Callable[..., Study]) -> None:
     study = begin(sealed=True, level="private", rows=3000, epsilon=4.0, radius=2.0)
     model = private_model(study.federation, "died ~ age", rows=9000, epsilon=3.0, ranges=RANGES)
-    assert model.privacy.epsilon == pytest.approx(3.0, abs=1e-6)
+    assert model.fitted_.privacy.epsilon == pytest.approx(3.0, abs=1e-6)
     budget = study.federation.budget()
     assert budget["spent"].tolist() == pytest.approx([3.0] * 3, abs=1e-6)
     with pytest.raises(RefusalError, match="privacy budget of this site is spent"):

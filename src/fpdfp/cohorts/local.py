@@ -26,6 +26,7 @@ from fpdfp.errors import ArgumentError, DivergenceError
 from fpdfp.methods.base import Algorithm, Certifying, Method, Remembering, WeightedMeans
 from fpdfp.methods.base import Question as Asked
 from fpdfp.penalties.wrapped import Wrapped
+from fpdfp.privacy.clients import ClientPrivacy
 from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import QUANTIZE, Draws, OwnDraws, Purpose
@@ -278,6 +279,13 @@ class LocalParticipants(Participants):
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
+        #: What shortens replies and adds noise to their mean, None for nothing.
+        self.privacy: ClientPrivacy | None = run.options.privacy
+        if self.privacy is not None and (isinstance(run.algorithm, Remembering) or run.algorithm.factor is not None):
+            raise ArgumentError(
+                "privacy", "must be None for methods whose clients remember something, or with a preconditioner: both "
+                "depend on what clients have sent without noise",
+            )  # fmt: skip
         self.memory = ()
         if isinstance(run.algorithm, Remembering):
             self.memory = allocate_memory(run.algorithm, run.problem.n_clients, self.folder)
@@ -361,7 +369,15 @@ class LocalParticipants(Participants):
                 raise DivergenceError(str(error)) from error
             decoded.append(values)
             total += int(np.add.reduce(bits))
-        return type(reply)(*decoded), total
+        sent = type(reply)(*decoded)
+        return sent if self.privacy is None else self.privacy.shorten(sent), total
+
+    def total(self, clients: IntArray) -> RunningMean:
+        total = super().total(clients)
+        if self.privacy is not None:
+            privacy, seed = self.privacy, self.run.seed
+            total.perturb = lambda mean, count, k: privacy.perturb(mean, count, seed, k)
+        return total
 
     def certify(self, algorithm: Certifying, question: Asked) -> Array:
         total: Array = np.zeros(2)
@@ -431,6 +447,8 @@ class RunningMean:
         self.double, self.count, self.weights = double, 0, weights
         self._weighted = None if weights is None else RunningMean(double)
         self._sums: list[Array] = []
+        #: Adds noise to the mean of a number of replies in a round, where it is to have some.
+        self.perturb: Callable[[Any, int, int], Any] | None = None
         self._kind: Any = tuple
 
     def add(self, sent: Any) -> None:
@@ -463,7 +481,8 @@ class RunningMean:
     def update(self, algorithm: Algorithm, state: Any, k: int) -> Any:
         """Return the server's state after round k with these replies."""
         if self.weights is None or self._weighted is None:
-            return algorithm.server_update(state, self.mean(), k, self.count)
+            mean = self.mean() if self.perturb is None else self.perturb(self.mean(), self.count, k)
+            return algorithm.server_update(state, mean, k, self.count)
         means = WeightedMeans(self._weighted.mean(), self.mean(), float(self.weights.mean()))
         return algorithm.weighted_update(state, means, k, self.count)
 

@@ -280,27 +280,28 @@ class RemoteEngine(Transport):
         # A preconditioner is shorter than the map that it stands for.
         known = self.agreed is not None and self.agreed.factor is factor
         ask = Constants(None if known else factor, self.agreed if known else None, batch_size)
+        return self._ask_rows(ask, {"constants": ()}, features)["constants"]
+
+    def _ask_rows(self, question: Question, shapes: Mapping[str, tuple[int, ...]], features: bytes) -> dict[str, Array]:
+        """Ask all sites the same about their losses; return the fields of their answers, with a row for each client."""
 
         def check(site: int, reply: Reply) -> None:
-            self.check_rows(site, reply.part("constants").constants, ())
+            for name, shape in shapes.items():
+                self.check_rows(site, getattr(reply.part(question.name), name), shape)
 
-        asked = dict.fromkeys(range(len(self.names)), Request((ask,), Address(features=features)))
-        replies = self.collector.collect_all(asked, self.session, check)
-        rows: Array = np.concatenate([replies[site].part("constants").constants for site in asked])
-        return rows
+        parts = [
+            one.part(question.name) for one in self.ask_all(Request((question,), Address(features=features)), check)
+        ]
+        return {name: np.concatenate([getattr(part, name) for part in parts]) for name in shapes}
 
     def at(self, x: Array, parts: Sequence[Any], features: bytes = b"") -> dict[str, Array]:
         """Return f_i(x) of all clients (``"values"``), ∇f_i(x) (``"gradients"``), or both."""
-        shapes = {"values": (), "gradients": x.shape}
-
-        def check(site: int, reply: Reply) -> None:
-            for part in parts:
-                self.check_rows(site, getattr(reply.part("at"), part), shapes[part])
-
         self.session.point = None
-        replies = self.ask_all(Request((At(x, list(parts)),), Address(features=features)), check)
+        found = self._ask_rows(
+            At(x, list(parts)), {part: () if part == "values" else x.shape for part in parts}, features
+        )
         self.session.point = x
-        return {part: np.concatenate([getattr(reply.part("at"), part) for reply in replies]) for part in parts}
+        return found
 
     def duals(
         self,

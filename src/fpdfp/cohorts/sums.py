@@ -14,9 +14,9 @@ from fpdfp.precondition.base import lower
 from fpdfp.problem import LocalLosses
 
 #: What may be asked at a point, and without one.
-Part = Literal["value", "gradient", "hessian", "information", "start", "level", "curvature", "facts"]
+Part = Literal["value", "gradient", "hessian", "information", "start", "level", "curvature", "slopes", "facts"]
 #: Parts that are about no point.
-ANYWHERE = ("start", "level", "curvature", "facts")
+ANYWHERE = ("start", "level", "curvature", "slopes", "facts")
 
 
 class SumsAtPoint(NamedTuple):
@@ -48,7 +48,7 @@ class SumsAt(Question):
     ----------
     parts
         What is asked: ``"value"``, ``"gradient"`` and ``"hessian"`` or ``"information"`` at a point; the models that a
-        fit may start from; the bound of the Hessian; or the facts.
+        fit may start from; the bound of the Hessian; bounds of slopes; or the facts.
     x
         The point.
     """
@@ -58,7 +58,7 @@ class SumsAt(Question):
 
     reveals = reveals(
         points="x", settings="parts",
-        uses="values gradients hessians informations start_model curvatures lipschitz",
+        uses="values gradients hessians informations start_model curvatures slope_bounds lipschitz",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -89,6 +89,11 @@ class SumsAt(Question):
             if bounds is None:
                 raise MessageError(f"{losses.family} has no bound of its Hessian")
             matrix = lower(bounds)
+        elif parts == ("slopes",):
+            slopes = local.slope_bounds()
+            if slopes is None:
+                raise MessageError(f"{losses.family} has no bounds of its slopes")
+            gradient = slopes
         elif parts in (("start",), ("level",)):
             started = local.start_model(level=parts == ("level",))
             if started is None:

@@ -19,7 +19,7 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import Tree
 from fpdfp.cohorts.local import Clients, LocalParticipants, RunState
-from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts
+from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts, probe
 from fpdfp.cohorts.question import Question, tuple_kind
 from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
 from fpdfp.cohorts.requests import write as write_part
@@ -46,7 +46,7 @@ from fpdfp.federation.questions import (
 )
 from fpdfp.federation.table import ModelRows, make_losses
 from fpdfp.formula.coding import Design
-from fpdfp.formula.tree import Coded, Level
+from fpdfp.formula.tree import Coded, Level, Survival
 from fpdfp.linops import LinOp
 from fpdfp.losses import Losses
 from fpdfp.precondition.base import full
@@ -63,8 +63,11 @@ if TYPE_CHECKING:
 
 #: A gap that is sent for an infinite one, and what is surely at least one of these in a sum.
 ENDLESS, BEYOND = 2.0**59, 2.0**58
-#: Bits of a number in a masked sum.
-BITS = WIDE
+#: The questions about losses that sites answer, since their answers add up as they are.
+ANSWERED = frozenset({
+    "sums_at", "duals", "constants", "information", "overdispersion", "spread", "many_points", "dual_sums",
+    "held_scores",
+})  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +78,10 @@ class About:
     ----------
     design, classes
         A design with the classes of its response.
-    columns, factors, by
-        Columns and factors of a description, and the column that makes groups.
+    columns, edges, factors, by
+        Columns and factors of a description, edges of histograms, and the column that makes groups.
+    response_of, times
+        Times of events, and those at which rows are counted.
     combined
         Whether products of columns are told, so that combinations of them must vary too.
     response
@@ -86,8 +91,11 @@ class About:
     design: Design | None = None
     classes: tuple[Level, ...] = ()
     columns: tuple[str, ...] = ()
+    edges: list[Array] = dataclasses.field(default_factory=list)
     factors: tuple[Coded, ...] = ()
     by: Coded | None = None
+    response_of: Survival | None = None
+    times: Array | None = None
     combined: bool = False
     response: bool = True
 
@@ -106,8 +114,12 @@ def about_of(question: Question) -> About:
     if isinstance(question, DescriptionQuestion):
         return About(columns=question.columns, factors=question.factors, by=question.by)
     if isinstance(question, HistogramQuestion):
-        return About(columns=question.columns, by=question.by)
-    if isinstance(question, RiskQuestion | LogRankQuestion):
+        return About(columns=question.columns, edges=question.edges, by=question.by)
+    if isinstance(question, RiskQuestion) and question.times is None:
+        raise RefusalError("at the level 'sums' rows are counted at given times: times=…")
+    if isinstance(question, RiskQuestion):
+        return About(by=question.group, response_of=question.response, times=question.times)
+    if isinstance(question, LogRankQuestion):
         return About(by=question.group)
     if isinstance(question, ProportionalityQuestion | ConcordanceQuestion):
         return About(question.spec.design, combined=True)
@@ -327,7 +339,10 @@ class Members:
         forms = [reply.get("form") for reply in replies.values()]
         if any(form != forms[0] for form in forms):
             raise MessageError("sites must answer a question in the same form: have they the same release?")
-        return merge(forms[0], from_wide(self.add_up(replies, WIDE)))
+        numbers = from_wide(self.add_up(replies, WIDE))
+        if not len(numbers) or numbers[0] != 0:
+            raise RefusalError("a number of some site is too large to be added up exactly: scale the columns")
+        return merge(forms[0], numbers[1:])
 
     def _state(self, about: Tree) -> dict[str, list[bytes]]:
         """Return what all members state about a design, asked once."""
@@ -415,8 +430,12 @@ class MaskedClients(Clients):
         if times is not None and not (times == 1).all():
             raise RefusalError("at the level 'sums' no site is excluded from a sum, or counted more than once")
         before = self._engine.members.up
-        tree = self._engine.ask(question, getattr(self.problem.losses, "features", b""))
-        return tuple_kind("Sums", tuple(tree))(**tree), self._engine.members.up - before
+        if question.name in ANSWERED:
+            tree = self._engine.ask(question, getattr(self.problem.losses, "features", b""))
+            sums = tuple_kind("Sums", tuple(tree))(**tree)
+        else:  # what is no sum of what sites know is made of sums, as by one client that has all rows
+            sums = question.add_up(question.answer(self.problem.local(clients)), np.arange(1))
+        return sums, self._engine.members.up - before
 
     def _send(self, question: Question, clients: IntArray, seed: int, *, each: bool = False) -> tuple[Any, int]:
         raise RefusalError("at the level 'sums' no site shows results of its own")
@@ -541,6 +560,7 @@ class MaskedLosses(RemoteLosses):
         #: What was asked at the last point: a run that has needed a Hessian needs one at the next point too.
         self._wanted: tuple[Part, ...] = ("value", "gradient")
         self._known: dict[tuple[str, bytes], Array] = {}
+        self._started: dict[str, Tree] = {}
 
     def _ask(self, part: Part, x: Array) -> Array:
         """Return a sum at a point; with it comes what was asked at the point before."""
@@ -565,7 +585,10 @@ class MaskedLosses(RemoteLosses):
         return self._known[part, key]
 
     def _begin(self, part: Part) -> Tree:
-        return self.engine.ask(SumsAt((part,)), self.features)
+        """Return sums that are about no point, asked once."""
+        if part not in self._started:
+            self._started[part] = self.engine.ask(SumsAt((part,)), self.features)
+        return self._started[part]
 
     def values(self, x: Array, clients: IntArray) -> Array:
         return np.array([float(self._ask("value", x))] * len(clients))
@@ -580,6 +603,8 @@ class MaskedLosses(RemoteLosses):
 
     def rows_at(self, x: Array, *, gradients: bool) -> Array:
         self.check(x, np.arange(0), shared=True)
+        if np.array_equal(x, probe(self.shape, self.dtype)):
+            x = np.zeros_like(x)  # as at the filter: at a point that no one has looked at nothing is sent
         return self._ask("gradient" if gradients else "value", x)[None]
 
     def hessians(self, x: Array, clients: IntArray) -> Array | None:
@@ -607,6 +632,15 @@ class MaskedLosses(RemoteLosses):
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
         bounds = self.curvatures(clients)
         return None if bounds is None else np.diagonal(bounds, axis1=1, axis2=2)
+
+    def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
+        bounds = self.curvatures(clients)
+        return None if bounds is None else np.asarray(vectors @ bounds)
+
+    def slope_bounds(self, clients: IntArray) -> Array | None:
+        if not len(clients):
+            return super().slope_bounds(clients)
+        return np.asarray(self._begin("slopes")["gradient"][None])
 
     def restrict(self, features: IntArray) -> MaskedLosses:
         whole = np.frombuffer(self.features, np.int64) if self.features else np.arange(self.shape[-1])

@@ -34,20 +34,24 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.cohorts import requests as parcels
-from fpdfp.cohorts.losses import Duals, LossConstants, SumsAtDuals
+from fpdfp.cohorts.losses import LARGEST_SIZE, Duals, LossConstants, SumsAtDuals
 from fpdfp.cohorts.question import questions
 from fpdfp.cohorts.serialization import pack, validate
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
+from fpdfp.families.base import link_of
 from fpdfp.federation import guard
 from fpdfp.federation.descriptives import group_rows, values_of
-from fpdfp.federation.masked import About, about_of, answer_tree, digest, split, to_sums
+from fpdfp.federation.masked import ANSWERED, About, about_of, answer_tree, digest, split, to_sums
 from fpdfp.federation.policy import MEMBERS, Policy
 from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, RiskQuestion, Schema, dump
 from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
+from fpdfp.federation.row_shares import OutsideError, respond
 from fpdfp.federation.seal import Secret
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import codes, evaluate
-from fpdfp.formula.tree import Survival
+from fpdfp.formula.tree import Survival, columns_of
+from fpdfp.losses.cox import Cox
+from fpdfp.losses.glm import Logistic
 from fpdfp.privacy.fixed_point import WIDE, WORD, to_wide
 from fpdfp.privacy.journal import Journal
 from fpdfp.privacy.ledger import Ledger
@@ -63,12 +67,11 @@ if TYPE_CHECKING:
 MASKS, LEDGER = "masks.journal", "privacy.journal"
 #: The least eigenvalue of the correlations of a site's columns and response, for which all combinations vary.
 CLEAR = 1e-6
-#: The questions about tables, and about losses, whose answers may be added up.
+#: The questions about tables whose answers may be added up.
 SUMMED = ("sums", "moments", "description", "histogram", "risk", "log_rank", "proportionality", "concordance")
-LOSS_QUESTIONS = frozenset({
-    "sums_at", "duals", "constants", "information", "overdispersion", "spread", "exact_moments", "quantized_moments",
-    "feature_bounds", "slopes", "local_models", "many_points", "dual_sums", "held_scores", "newton_start",
-})  # fmt: skip
+#: The least curvature of the rows at a point, relative to that where all have the same prediction: at points where the
+#: other sites' rows add nothing, a sum is one site's.
+LEAST_SHARE = 0.05
 #: How many runs a site remembers the keys of, and how many models.
 RUNS, MODELS = 16, 16
 
@@ -176,6 +179,8 @@ class ProtectedGuard(RequestGuard):
         return inner if inner in (*SUMMED, "losses") else ""
 
     def _compute(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
+        if asked.get("rows"):
+            raise refuse("places", f"this site answers about all of its rows only (level {self.policy.level})")
         level = self.policy.level
         if kind == "schema":
             return {"reply": dump(declared_schema(self.policy))}
@@ -290,9 +295,21 @@ class ProtectedGuard(RequestGuard):
             found = codes(factor.coded, factor.levels, self.table)
             for code, one in enumerate(factor.levels):
                 note(f"the level {one!r} of {factor.coded!r}", np.append(found == code, False))
-        for name in about.columns:
+            if factor is not about.by and about.by is not None:
+                for cell in np.ndindex(len(factor.levels), groups):
+                    note(f"a cell of {factor.coded!r}", np.append((found == cell[0]) & (group == cell[1]), False))
+        for place, name in enumerate(about.columns):
             for values in values_of(self.table, name, group, groups):
                 note(f"the column {name!r}", values)
+                for edges in about.edges[place : place + 1]:
+                    cells = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
+                    for count in cells:
+                        note(f"a cell of {name!r}", np.array([0, count]))
+        if about.response_of is not None:
+            counts = self.table.answer(RiskQuestion(about.response_of, about.by, about.times))
+            for cells in (counts.events, counts.left - counts.events):
+                for count in cells.ravel():
+                    note("a number of rows that leave between two times", np.array([0.0, count]))
         return names, bytes(states)
 
     def _read_about(self, tree: Any) -> About:
@@ -301,7 +318,8 @@ class ProtectedGuard(RequestGuard):
         if about.design is not None:
             check_design(about.design)
             self._check_design(about.design, np.zeros(0))
-        for name in (*about.columns, *(one.coded for one in (*about.factors, about.by) if one is not None)):
+        named = [one.coded for one in (*about.factors, about.by) if one is not None]
+        for name in (*about.columns, *named, *columns_of(about.response_of)):
             guard.check_column(name, self.policy)
         return about
 
@@ -333,11 +351,13 @@ class ProtectedGuard(RequestGuard):
         if statements[self.name].varying != own:
             raise Refusal("the statement of this site is one of other data", rule="members")
         states = np.array([list(one.varying) for one in statements.values()])
+        # colluding sites may state what they like, and know their part of a sum
+        least = max(MEMBERS, self.policy.colluding + 2)
         for name, column in zip(names, states.T, strict=True):
             # zero everywhere says nothing of a site; a combination that varies nowhere is known everywhere
-            if (column == 1).sum() < MEMBERS and (column.any() or name.startswith("a comb")):
+            if (column == 1).sum() < least and (column.any() or name.startswith("a comb")):
                 raise Refusal(
-                    f"{name} varies at fewer than {MEMBERS} sites, so that its sums would be those of single sites: "
+                    f"{name} varies at fewer than {least} sites, so that its sums would be those of single sites: "
                     "leave columns out, or join levels", rule="members",
                 )  # fmt: skip
 
@@ -358,8 +378,19 @@ class ProtectedGuard(RequestGuard):
         except RefusalError as error:
             raise refuse("kinds", str(error)) from None
         request = pack({"kind": "sum", "about": digest(dump(about)), "ask": ask})
-        wide = to_wide(np.concatenate([*numbers, np.zeros(0)]), len(self._members().identities))
-        return {"words": masker.mask(wide, WIDE, request).tobytes(), "form": form}
+        return {"words": masker.mask(self._encode(numbers), WIDE, request).tobytes(), "form": form}
+
+    def _encode(self, numbers: list[Array]) -> Any:
+        """Return wide integers: whether a number is too large, then all of them, or zeros.
+
+        A refusal would tell whose number it is, and so the size of that number; the sum tells that there is one.
+        """
+        told, sites = np.concatenate([np.zeros(1), *numbers]), len(self._members().identities)
+        try:
+            return to_wide(told, sites)
+        except Refusal:
+            self._count_refusal()
+            return to_wide(np.append(1.0, np.zeros(len(told) - 1)), sites)
 
     def _count(self, question: RiskQuestion) -> dict[str, Any]:
         """Return counts at given times, if no rows had to be moved to other times."""
@@ -377,6 +408,39 @@ class ProtectedGuard(RequestGuard):
         tree: dict[str, Any] = dump(counts)
         return tree
 
+    @staticmethod
+    def _check_share(losses: Any, question: Any, features: Any) -> None:
+        """Refuse points at which this site's rows have next to no curvature, unless all sites have the same there."""
+        if losses.form == "quadratic" or len(losses.shape) != 1:
+            return
+        about = question.points_at(losses.shape if features is None else (len(features),))
+        if about is None:
+            return
+        null, cox = np.zeros(losses.shape), isinstance(losses, Cox)
+        if not cox:
+            family = (losses._as_glm if isinstance(losses, Logistic) else losses).distribution
+            y = losses._rows.y.astype(np.float64)
+            null[-1] = float(
+                link_of(family.link, np.array([np.average(y > 0 if isinstance(losses, Logistic) else y)]))[0]
+            )
+
+        def curvature(x: Array) -> float:
+            try:
+                return float(sum(one.bend.sum() for one in respond(losses, x, 0) if one.bend is not None))
+            except OutsideError:
+                return 0.0
+
+        needed = LEAST_SHARE * curvature(null)
+        for given in about.x:
+            x = np.asarray(given, np.float64) if features is None else null * 0.0
+            if features is not None:
+                x[features] = given
+            if x[: None if cox else -1].any() and curvature(x) < needed:
+                raise refuse(
+                    "points", "this site does not answer at this point: its rows would add next to nothing, so that "
+                    "the sum would be that of other sites",
+                )  # fmt: skip
+
     def _sum_losses(self, ask: dict[str, Any], about: About) -> dict[str, Any]:
         """Return this site's part of the sums of a question about the losses of a model."""
         spec, of = self._read_model(ask)
@@ -384,7 +448,7 @@ class ProtectedGuard(RequestGuard):
             raise MessageError("a sum must be about what it asks")
         asked: Any = ask.get("question")
         (name,) = asked if isinstance(asked, dict) and len(asked) == 1 else ("",)
-        if name not in LOSS_QUESTIONS:
+        if name not in ANSWERED:
             raise refuse("kinds", f"at the level 'sums' there is no answer to {name!a} about losses")
         question: Any = validate(parcels.load(asked[name]), questions()[name], f"a question for {name}")
         if name in TESTS and "tests" not in self.policy.kinds:
@@ -399,8 +463,11 @@ class ProtectedGuard(RequestGuard):
                 raise MessageError("features must be numbers of features, in ascending order")
             losses = losses.restrict(features)
         rows, total = float(losses.sizes[0]), ask.get("rows", 1)
-        if type(total) is not int or total < 1:
+        real: Any = model.site.whole
+        real = real._rule.losses  # behind the guard's door
+        if type(total) is not int or not 1 <= total <= LARGEST_SIZE:
             raise MessageError("rows must be a number of rows")
+        self._check_share(real, question, ask.get("features"))
         share = np.array([rows / total])
         if isinstance(question, Duals):
             question = dataclasses.replace(question, weights=share)

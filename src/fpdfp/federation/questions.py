@@ -29,9 +29,9 @@ from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, RiskTotal
 from fpdfp.survival.counts import name_periods
 from fpdfp.survival.proportionality import Proportionality, Transform
 
-#: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates, and ``"hidden"``
-#: is what a site's policy does not allow to use.
-Kind = Literal["number", "integer", "truth", "category", "empty", "other", "hidden"]
+#: The types of columns; ``"date"`` is for durations alone, ``"empty"`` has no value, ``"other"`` is none that models
+#: know, and ``"hidden"`` is what a site's policy does not allow to use.
+Kind = Literal["number", "integer", "truth", "category", "date", "empty", "other", "hidden"]
 #: Where the order of levels comes from: from sorting; from a list that begins with the reference, as the categories
 #: of pandas or R; or from a scale on which the levels lie, as those of an ordered factor.
 Order = Literal["sorted", "listed", "ordered"]

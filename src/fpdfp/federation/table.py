@@ -10,27 +10,101 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fpdfp import losses as families
+from fpdfp import families
+from fpdfp import losses as kinds
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import Offer, Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
+from fpdfp.families import Binomial
+from fpdfp.federation.columns import DECLARED, FEW, Column, define, find_type, read_frame, show
 from fpdfp.federation.descriptives import Descriptions, Histograms, count_below, summarise
-from fpdfp.federation.predictions import predict, score_model
 from fpdfp.federation.questions import Baselines, ColumnSchema, LogRankQuestion, ModelSpec, Schema, Sums
-from fpdfp.formula.coding import Design
+from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import Rows, Values, codes, evaluate, level_of
-from fpdfp.formula.parsing import nearest, parse_variable
+from fpdfp.formula.parsing import is_definition, name_of, nearest, parse_condition, parse_variable
 from fpdfp.formula.tree import Coded, Expression, Level, Spline, Survival, columns_of
 from fpdfp.formula.tree import Column as ColumnNode
 from fpdfp.inference import Information
 from fpdfp.losses import Cox, Losses
+from fpdfp.losses.classes import LINKS, Link, base_of
 from fpdfp.losses.cox import Ties
-from fpdfp.scores.site import SiteScores, information_of
+from fpdfp.scores.site import Predicted, SiteScores, information_of, score_rows
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, Times, split_periods
 from fpdfp.survival.concordance import DIGITS as DIGITS
 from fpdfp.survival.proportionality import Proportionality, Transform, add_proportionality
+
+
+class Predictor(NamedTuple):
+    """A model with its coefficients, as losses of its kind have them.
+
+    Attributes
+    ----------
+    kind
+        The losses of the model.
+    x
+        Its coefficients.
+    classes
+        How many classes there are, for models of several.
+    family
+        The family of outcomes of a GLM.
+    link
+        The link of ``"Ordinal"``.
+    """
+
+    kind: str
+    x: Array
+    classes: int = 0
+    family: Any = None
+    link: Link = "logit"
+
+    @classmethod
+    def of(cls, spec: ModelSpec, x: Array) -> Predictor:
+        """Return the model of a specification."""
+        family = None if spec.distribution is None else spec.distribution.make()
+        return cls(spec.family, x, len(spec.classes), family, spec.link)
+
+    @property
+    def outcomes(self) -> Any:
+        """The family of outcomes, as scores know it."""
+        known = {
+            "Logistic": families.Binomial(), "LeastSquares": families.Gaussian(), "GLM": self.family, "Cox": "cox",
+            "Ordinal": "ordinal",
+        }  # fmt: skip
+        return known.get(self.kind, "multinomial")
+
+    def predict(self, rows: Any) -> Predicted:
+        """Return rows of a model (:class:`fpdfp.federation.table.ModelRows`) with what is predicted for them."""
+        y = rows.y if self.kind != "Cox" else rows.times
+        return Predicted(self.outcomes, self._predictors(rows), y, rows.weights, rows.strata)
+
+    def _predictors(self, rows: Any) -> Array:
+        X, x = rows.X, self.x
+        if self.kind == "Softmax":
+            return np.asarray(X @ x.T)
+        if self.kind == "Multinomial":
+            z = np.asarray(X @ x.reshape(self.classes - 1, X.shape[1]).T)
+            z = z if rows.offset is None else z + rows.offset.reshape(len(z), -1)
+            return np.concatenate([np.zeros((len(z), 1)), z], axis=1)
+        shift = 0.0 if rows.offset is None else rows.offset
+        if self.kind != "Ordinal":
+            return np.asarray(X @ x + shift)
+        place = X @ x[: X.shape[1]] + shift
+        inner = base_of(self.link, self.classes) + x[X.shape[1] :] - place[:, None]
+        ends = np.concatenate([np.full((len(place), 1), -np.inf), inner, np.full((len(place), 1), np.inf)], axis=1)
+        with np.errstate(all="ignore"):
+            return -LINKS[self.link].interval(ends[:, 1:], ends[:, :-1]).value
+
+
+def predict(rows: Any, spec: ModelSpec, x: Array) -> Predicted:
+    """Return the rows of a model (``ModelRows``) with what is predicted for them."""
+    return Predictor.of(spec, x).predict(rows)
+
+
+def score_model(rows: Any, spec: ModelSpec, x: Array, more: Sequence[Array]) -> SiteScores:
+    """Return how good the predictions for the rows of a model are, at some coefficients and at more of them."""
+    others = [score_rows(predict(rows, spec, one), scores_only=True) for one in more]
+    return dataclasses.replace(score_rows(predict(rows, spec, x)), more=others)
 
 
 def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
@@ -147,6 +221,9 @@ class SiteTable:
         The columns by name.
     rows
         How many rows there are.
+    derives
+        Whether columns are made where they are named by a definition, as ``cut(age, [40, 60])``. In a site's table
+        there are only those that it has approved.
 
     Examples
     --------
@@ -159,12 +236,15 @@ class SiteTable:
     stage category ('I', 'II') 0
     """
 
-    def __init__(self, columns: Mapping[str, Column], rows: int) -> None:
+    def __init__(self, columns: Mapping[str, Column], rows: int, *, derives: bool = False) -> None:
         self.columns = dict(columns)
         self.rows = rows
+        self.derives = derives
 
     @classmethod
-    def read(cls, source: Any, columns: Mapping[str, Mapping[str, Any]] | None = None) -> Self:
+    def read(
+        cls, source: Any, columns: Mapping[str, Mapping[str, Any]] | None = None, *, derives: bool = False
+    ) -> Self:
         """Return the table of a CSV or Parquet file, or of a data frame of pandas or Polars.
 
         Parameters
@@ -176,6 +256,9 @@ class SiteTable:
             What is known of some columns: ``{"age": {"unit": "years", "type": "number"}}``, and the order of
             ``"levels"`` of a categorical one. Types are found from the values where none is given. ``"missing"`` lists
             codes that mean no value, as ``["?", -9]``, and ``"recode"`` describes what to put in place of some values.
+            Dates that are not written as 2024-03-31 have ``"type": "date"`` and a ``"format"``, as ``"%d.%m.%Y"``.
+        derives
+            As of the class.
         """
         frame = read_frame(source)
         declared = {str(name): dict(given) for name, given in (columns or {}).items()}
@@ -195,7 +278,7 @@ class SiteTable:
             names[place]: find_type(names[place], frame.iloc[:, place], declared.get(names[place], {}))
             for place in kept
         }
-        return cls(made, len(frame))
+        return cls(made, len(frame), derives=derives)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -215,6 +298,8 @@ class SiteTable:
 
     def column(self, name: str) -> Column:
         """Return a column, or name which name is near."""
+        if self.derives and name not in self.columns and is_definition(name):
+            self.columns[name] = define(parse_variable(name), self)  # type: ignore[arg-type]
         if name not in self.columns:
             raise ArgumentError(
                 f"the column {name!r}",
@@ -225,32 +310,42 @@ class SiteTable:
     def values(self, column: str) -> Values:
         """Return the values of a column, as formulas read them."""
         found = self.column(column)
+        if found.kind == "date":
+            raise ArgumentError(f"the column {column!r}", "holds dates; write years(start, end), or days or months")
         if found.kind == "other":
             raise ArgumentError(f"the column {column!r}", "holds neither numbers nor texts, so it cannot be in a model")
         return Values(found.numbers, found.missing, found.levels)
 
     def with_variables(self, variables: Mapping[str, str]) -> SiteTable:
-        """Return the table with columns that are defined by expressions of others, as ``{"old": "age >= 65"}``.
+        """Return the table with columns that are defined by others, as ``{"old": "age >= 65"}``, and no further ones.
 
-        Splines have several columns: they are terms of formulas, and no columns of a table.
+        A definition such as ``cut(age, [40, 60])`` is a name of its column as well. Splines have several columns: they
+        are terms of formulas, and no columns of a table.
         """
-        made = dict(self.columns)
+        made, whole = dict(self.columns), SiteTable(self.columns, self.rows, derives=True)
         for name, text in variables.items():
             node = parse_variable(text)
             if name in made:
                 raise ArgumentError("variables", f"must have names that no column has, got {name!r}")
             if not isinstance(node, Spline):
-                values = evaluate(node, self, {})
-                missing = ~np.isfinite(values)
-                whole = (values[~missing] == np.rint(values[~missing])).all()
-                made[name] = Column("integer" if whole else "number", np.where(missing, 0.0, values), missing)
-        return SiteTable(made, self.rows)
+                made[name] = define(node, whole)
+                if is_definition(text):
+                    made[name_of(text)] = made[name]
+        return SiteTable(made, self.rows, derives=self.derives)
+
+    def where(self, text: str) -> Array:
+        """Return in which rows a condition holds, as ``"age >= 18"`` or the name of a variable."""
+        found = define(parse_condition(text), self)
+        if not np.isin(found.numbers[~found.missing], (0.0, 1.0)).all():
+            raise ArgumentError("condition", f"must be true or false in each row, as 'age >= 18', got {text!r}")
+        met: Array = (found.numbers == 1.0) & ~found.missing
+        return met
 
     def take(self, rows: Array, columns: Sequence[str] | None = None) -> SiteTable:
         """Return some rows, of some columns or all."""
         names = self.columns if columns is None else columns
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
-        return SiteTable({name: self.column(name).take(rows) for name in names}, count)
+        return SiteTable({name: self.column(name).take(rows) for name in names}, count, derives=self.derives)
 
     def answer(self, question: Question, check: Callable[[Array], None] | None = None, site: str = "") -> Any:
         """Answer a question about the table.
@@ -323,13 +418,29 @@ class SiteTable:
             raise ArgumentError(name, f"is not finite in {int((~np.isfinite(found)).sum())} rows")
         return found
 
-    def weigh(self, node: Expression | None) -> Array | None:
+    def weigh(self, node: Expression | InverseWeights | None) -> Array | None:
         """Return the weight of each row, None if missing."""
         if node is None:
             return None
-        weights = self.number("the weight", node)
+        weights = self._invert(node) if isinstance(node, InverseWeights) else self.number("the weight", node)
         if not ((weights >= 0).all() and weights.any()):
             raise ArgumentError("weights", "must be at least 0 in all rows, and positive in some")
+        return weights
+
+    def _invert(self, node: InverseWeights) -> Array:
+        """Return weights by the probability of each row's own treatment."""
+        design, x = node.treatment, np.array(node.coefficients)
+        predictor = self.matrix_of(design, ()) @ x[: design.width] + (x[-1] if node.intercept else 0.0)
+        if design.offset is not None:
+            predictor = predictor + self.number("the offset", design.offset)
+        chance, treated = Binomial(node.link).mean(predictor), self.response(design.response, node.classes)
+        if not np.isin(treated, (0.0, 1.0)).all():
+            raise ArgumentError("weights", "must be of a model of a treatment of two values")
+        with np.errstate(divide="ignore", over="ignore"):
+            own = np.where(treated == 1.0, chance, 1.0 - chance)
+            weights: Array = 1.0 / own if node.estimand == "all" else np.where(treated == 1.0, 1.0, chance / own)
+        if not np.isfinite(weights).all():
+            raise ArgumentError("weights", "are not finite where the treatment of a row has the probability 0")
         return weights
 
     def matrix_of(self, design: Design, means: Sequence[float] | Array) -> Array:
@@ -379,8 +490,12 @@ class TableView(NamedTuple):
 
     def describe(self, columns: tuple[str, ...] | None) -> Schema:
         """Return what is said of some columns, or of all."""
+        for name in columns or () if self.table.derives else ():
+            if is_definition(name):
+                self.table.column(name)
         known = self.table.columns
-        names = list(known) if columns is None else [name for name in columns if name in known]
+        own = [name for name in known if not (self.table.derives and is_definition(name))]
+        names = own if columns is None else [name for name in columns if name in known]
         return Schema(self.table.rows, tuple(describe(name, known[name]) for name in names))
 
     def summarise(self, columns: tuple[str, ...], factors: tuple[Coded, ...], by: Coded | None) -> Descriptions:
@@ -421,7 +536,7 @@ class TableView(NamedTuple):
             [count.astype(np.int64) for count in counts],
             by_class.astype(np.int64),
             np.array(invalid, dtype=np.int64),
-            float(used.sum() if design.weights is None else rows.number("the weight", design.weights).sum()),
+            float(used.sum() if (weights := rows.weigh(design.weights)) is None else weights.sum()),
         )
 
     def moments(self, design: Design, means: Array, *, diagonal: bool) -> Moments:
@@ -515,7 +630,7 @@ def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
 def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
     """Return the losses of a model on the rows of some sites, a client for each."""
     owner: IntArray = np.repeat(np.arange(len(parts)), [len(part.y) for part in parts])
-    family, names = getattr(families, spec.family), spec.names
+    family, names = getattr(kinds, spec.family), spec.names
     y = np.concatenate([part.y for part in parts])
     y = y.astype(np.int64) if spec.classes else y
     several = spec.family in ("Softmax", "Multinomial", "Ordinal")

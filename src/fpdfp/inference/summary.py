@@ -152,7 +152,8 @@ class Summary(Section):
         facts += [("penalty", self.penalty), ("", ended), ("sent", sent)]
         events = "" if self.events is None else f", {self.events:,} with the event"
         facts.append(("rows", f"{sum(self.rows):,} used, {sum(self.left_out):,} left out{events}"))
-        facts.append(("deviance", f"{self.deviance:.7g}{_on(self.df_residual)}"))
+        if not math.isnan(self.deviance):
+            facts.append(("deviance", f"{self.deviance:.7g}{_on(self.df_residual)}"))
         if self.null_deviance is not None:
             facts.append(("null deviance", f"{self.null_deviance:.7g}{_on(self.df_null)}"))
         if self.aic is not None:

@@ -21,6 +21,7 @@ from fpdfp.models.descriptives import (
     survival_curves,
     table_one,
 )
+from fpdfp.models.formulas import InverseProbability
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.models.penalty import (
@@ -36,7 +37,6 @@ from fpdfp.models.penalty import (
     SparseGroup,
     TotalVariation,
 )
-from fpdfp.models.protected import PrivateModel, private_model
 from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model, read_parameter
 from fpdfp.models.site_fits import SiteFits, fit_sites
@@ -67,7 +67,7 @@ __all__ = [
     "Group",
     "GroupCurves",
     "Histogram",
-    "PrivateModel",
+    "InverseProbability",
     "Ridge",
     "SiteFits",
     "SparseGroup",
@@ -77,7 +77,6 @@ __all__ = [
     "histogram",
     "load_model",
     "log_rank_test",
-    "private_model",
     "read_parameter",
     "survival_curves",
     "table_one",

@@ -42,6 +42,7 @@ from fpdfp.models.formulas import Plan
 from fpdfp.models.likelihood import ProfileIntervals, profile_intervals
 from fpdfp.models.outcomes import Data, Outcome, SiteEffects
 from fpdfp.models.penalty import ModelPenalty, Name, NoPenalty, as_model_penalty
+from fpdfp.models.private import fit_private, in_ranges
 from fpdfp.models.result import FitResult
 from fpdfp.models.rows import as_rows, as_targets
 from fpdfp.models.saving import UNKNOWN, save, write_parameter
@@ -349,9 +350,11 @@ class FederatedModel(BaseEstimator):
     def _fit_data(self, X: Any, y: Any, groups: Any, *, on_refusal: str = "stop", **options: Any) -> Self:
         """Fit rows and outcomes, or a formula y to a table or to a federation."""
         settings = self._settings_of(y)
-        make = self._design(X, y, groups, settings, **options)
         with counting_exchanges() as exchanges:
             cohort: Any = self._cohort(X, y, groups, on_refusal)
+            if cohort is not None and cohort.level == "private":
+                settings = in_ranges(settings)
+            make = self._design(X, y, groups, settings, **options)
             fit = self._fit_willing(make, cohort, settings, on_refusal)
             self.fitted_ = fit = dataclasses.replace(fit, exchanges=exchanges)
             if fit.run_folder is not None:
@@ -376,7 +379,8 @@ class FederatedModel(BaseEstimator):
             try:
                 design = make(cohort)
                 found = self._complete(self._fit_design(design, settings), design)
-                return dataclasses.replace(found, excluded=excluded)
+                condition = "" if cohort is None else cohort.rows
+                return dataclasses.replace(found, excluded=excluded, condition=condition)
             except RefusalError as error:
                 if on_refusal == "stop" or cohort is None or not error.sites or set(cohort.names) <= set(error.sites):
                     raise
@@ -397,6 +401,13 @@ class FederatedModel(BaseEstimator):
             engine.note_fit(type(self).__name__, plain, objects, tuple(design.arguments))
 
         validation = self._validation
+        if design.cohort is not None and design.cohort.level == "private":
+            if validation is not None or search is not None:
+                raise ArgumentError(
+                    "cv", "must be None at the level 'private', where each fit has a price: with "
+                    "Privacy(mechanism='statistics') the same release serves any penalty, and costs nothing again",
+                )  # fmt: skip
+            return fit_private(design, settings)
         if validation is not None:
             return cross_validate(design, settings, validation, search=search, note=note)
         return fit_design(design, settings, search=search, note=note)

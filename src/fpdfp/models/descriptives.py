@@ -17,7 +17,7 @@ from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.columns import Agreed, Levels, Schemas
-from fpdfp.federation.descriptives import MOST_EDGES, DescriptionQuestion, Descriptions, HistogramQuestion, Histograms
+from fpdfp.federation.descriptives import DescriptionQuestion, Descriptions, HistogramQuestion, Histograms, find_edges
 from fpdfp.federation.questions import LogRankQuestion, MomentsQuestion, RiskQuestion, SchemaQuestion
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.parsing import parse
@@ -30,9 +30,6 @@ from fpdfp.survival import RiskCounts, RiskTotal, SurvivalCurve, kaplan_meier
 from fpdfp.survival.counts import check_grid
 from fpdfp.survival.curves import Scale, bound_survival
 from fpdfp.survival.log_rank import LogRank
-
-#: Between the edges of a histogram is a tenth of a deviation, rounded to a number with one digit; they cover so many.
-STEPS, COVERED = 10, 5
 
 
 def table_one(
@@ -170,7 +167,10 @@ def histogram(
         raise ArgumentError("column", f"must hold numbers, got {column!r}; table_one counts levels")
     if edges is None:
         plain = DescriptionQuestion(asked.question.columns)
-        grid = _find_edges(asked.cohort.ask(plain).sums, asked.whole)[0]
+        known = asked.cohort.edges
+        if column not in known:
+            known[column] = find_edges(asked.cohort.whole.ask(plain).sums, asked.whole)[0]
+        grid = known[column]
     else:
         grid = _checks.float_array("edges", edges, dtype=np.float64)
         if grid.ndim != 1 or not grid.size or (np.diff(grid) <= 0).any():
@@ -327,29 +327,13 @@ def _number_rows(asked: _Asked, total: Descriptions) -> list[tuple[str, NumberRo
     ]
 
 
-def _find_edges(total: Descriptions, whole: Sequence[bool]) -> list[Array]:
-    """Return the edges of histograms, the same whatever groups there are: whole numbers have a cell each, if few."""
-    edges = []
-    for known, means, scatters, integer in zip(total.known, total.means, total.scatters, whole, strict=True):
-        n = int(known.sum())
-        mean = float(known @ means) / max(n, 1)
-        variance = float(scatters.sum() + known @ (means - mean) ** 2) / max(n - 1, 1)
-        deviation = math.sqrt(variance) or max(abs(mean), 1.0)
-        step = 10.0 ** math.floor(math.log10(deviation / STEPS))
-        step *= max(one for one in (1.0, 2.0, 5.0) if one * step <= deviation / STEPS * (1 + 1e-9))
-        if integer and 2 * COVERED * deviation + 2 <= MOST_EDGES:
-            step = 1.0
-        first, last = math.floor((mean - COVERED * deviation) / step), math.ceil((mean + COVERED * deviation) / step)
-        edges.append(np.arange(first, last + 1) * step)
-    return edges
-
-
 def _add_quartiles(asked: _Asked, total: Descriptions, found: dict[str, NumberRow]) -> dict[str, NumberRow]:
     """Return rows with quartiles, from histograms with edges that do not depend on groups."""
     kept = [i for i in range(len(asked.numbers)) if not total.withheld[i]]
     if not kept:
         return {}
-    edges = _find_edges(total, asked.whole)
+    known, own = asked.cohort.edges, find_edges(total, asked.whole)
+    edges = [known.setdefault(name, one) for name, one in zip(asked.numbers, own, strict=True)]
     names = tuple(asked.numbers[i] for i in kept)
     told: Histograms = asked.cohort.ask(HistogramQuestion(names, [edges[i] for i in kept], asked.by)).sums
     made = {}

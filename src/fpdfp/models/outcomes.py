@@ -13,8 +13,8 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial, Family
-from fpdfp.federation.predictions import Predictor
 from fpdfp.federation.questions import Family as Loss
+from fpdfp.federation.table import Predictor
 from fpdfp.losses import GLM, Cox, LeastSquares, Logistic, Losses, Multinomial, Ordinal, Softmax
 from fpdfp.losses.classes import LINKS, Link, base_of
 from fpdfp.losses.cox import Ties

@@ -1,4 +1,4 @@
-"""A site that answers releases within its budget, and sites in one process, for simulations."""
+"""The mechanisms of the level ``private`` without tables, policies and masks: sites in one process."""
 
 from __future__ import annotations
 
