@@ -45,8 +45,8 @@ def table_one(
 
     Sites send sums; means, deviations, tests and standardised differences are exact. With quartiles, two groups are
     compared by Wilcoxon's test too, from counts in cells, with bounds of the p value of exact ranks; whole numbers have
-    a cell each where that is at most 500 cells, and then it is exact. A column of which a site cannot tell a group
-    without telling few rows is withheld there, and the table states at how many sites.
+    a cell each where that is at most 500 cells, and then it is exact. A column of which a site cannot report a group
+    without revealing few rows is withheld there, and the table states at how many sites.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def histogram(
     column
         A column of numbers.
     edges
-        The edges of cells. By default they are tenths of a deviation, rounded to one digit. A site tells of a column at
+        The edges of cells. By default they are tenths of a deviation, rounded to one digit. A site reports a column at
         the edges of its first request, and at no others.
 
     Examples
@@ -225,7 +225,7 @@ class Correlations:
 def correlations(source: Any, columns: Sequence[str], groups: Any = None) -> Correlations:
     """Return the correlations of columns of numbers, from sums of products over sites.
 
-    See :func:`table_one` for the arguments; a site must allow products of columns.
+    The arguments are those of :func:`table_one`; a site must send products of columns.
 
     Examples
     --------
@@ -249,7 +249,7 @@ def correlations(source: Any, columns: Sequence[str], groups: Any = None) -> Cor
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """The columns of numbers and the factors, their order in the table, and which are whole numbers."""
+    """The question: the columns of numbers and the factors, their order in the table, and which are whole numbers."""
 
     cohort: TableCohort
     numbers: tuple[str, ...]
