@@ -25,8 +25,19 @@ import numpy as np
 import pandas as pd
 
 import fpdfp
-from fpdfp.cohorts import spec
-from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, Informations, LocalModels, Overdispersions, Spread
+from fpdfp.cohorts import requests as parcels
+from fpdfp.cohorts.losses import (
+    At,
+    Bounds,
+    Constants,
+    Duals,
+    Facts,
+    Informations,
+    Jeffreys,
+    LocalModels,
+    Overdispersions,
+    Spread,
+)
 from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, HeldScores
 from fpdfp.cohorts.requests import Address, Place, Request
 from fpdfp.compress.fixed import EXACT
@@ -124,7 +135,7 @@ class Site:
         """Return what is told, None where it is refused or fails; a model is described where the site lacks it."""
         tree: dict[str, Any] = {"run": "run", "sequence": 1}
         if isinstance(about, ModelSpec):
-            tree |= {"kind": "request", "request": Request(asked, ALL).write(spec.dump)}
+            tree |= {"kind": "request", "request": Request(asked, ALL).write(parcels.dump)}
             if about is not self.about:
                 self.about, self.name = about, f"{next(self.names)}"
                 self.described = questions.dump(about)
@@ -285,6 +296,9 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
     factor = fpdfp.linops.Matrix(np.outer(direction, direction)) if x.ndim == 1 else None
     some = np.sort(rng.choice(x.size, int(rng.integers(1, x.size + 1)), replace=False)) if x.ndim == 1 else np.zeros(1)
     wide = x.astype(np.float64)
+    third = (
+        np.outer(direction, direction).ravel()[: x.size**2].reshape(x.size, x.size) if x.ndim == 1 else np.eye(x.size)
+    )
     return [
         lambda: At(x, ["values", "gradients"]), lambda: At(x, ["values", "gradients"]),
         lambda: At(x, ["values", "gradients"]), lambda: Informations(wide, bool(rng.random() < 0.5)), Facts, Bounds,
@@ -293,6 +307,7 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
         lambda: FeatureBounds("slopes" if rng.random() < 0.5 else "curvatures"),
         lambda: LocalModels(some.astype(np.int64), wide.ravel()[some.astype(np.int64)]),
         lambda: Overdispersions(wide, float(10.0 ** rng.uniform(-6, 6))), lambda: Spread(wide),
+        lambda: Jeffreys(wide, third + 10.0 ** rng.uniform(-9, 0) * np.eye(x.size)),
         lambda: Slopes(Announced.rounded(fpdfp.compress.Full(), x), 127), lambda: QuantizedMoments(2000),
         lambda: Sketch(1),
         lambda: many_at(rng, x, HeldScores, score=str(rng.choice(["brier", "deviance", "accuracy", "moments"]))),
@@ -300,7 +315,7 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
         lambda: many_at(rng, x, DualSums, wants="gap", shrinks=np.ones(2)),
         lambda: Duals(digest([wide]), str(rng.choice(["start", "gradient", "curvature", "gap", "hessian"])), np.ones(1),
                       direction if rng.random() < 0.7 else None, 1.0, wide),
-    ][rng.integers(23)]()  # fmt: skip
+    ][rng.integers(24)]()  # fmt: skip
 
 
 def computed_at(rng: np.random.Generator, x: Any) -> Callable[[Any], Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import fpdfp
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import At
 from fpdfp.cohorts.record import plan_name
 from fpdfp.cohorts.remote import RemoteEngine
@@ -100,7 +100,7 @@ def ask(
     asked: dict[str, Any] = {"kind": "request", "run": run, "sequence": 1} | others
     if request is not None:
         given = dict(model)
-        tree = request.write(spec.dump)
+        tree = request.write(parcels.dump)
         asked |= {"model": f"model {sorted(given.items())}", "spec": given, "request": tree}
     reply = unpack(pack(desk.answer(unpack(pack(asked)), ANALYST)))
     if "refused" in reply:

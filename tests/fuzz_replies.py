@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import check_rows, decode_once, decode_update
 from fpdfp.cohorts.losses import At, Bounds, LossBounds
 from fpdfp.cohorts.question import Columns
@@ -48,7 +48,7 @@ def corpus() -> list[Answered]:
     """Return the replies of sites to all requests."""
     found = []
     for recorded in fuzz_requests.corpus():
-        site, request = snapshot(recorded.site), spec.load(copy.deepcopy(recorded.tree))
+        site, request = snapshot(recorded.site), parcels.load(copy.deepcopy(recorded.tree))
         tree = unpack(pack(site.handle(request)))
         if "needs" not in tree:
             found.append(Answered(recorded.name, Request.read(request), site, tree))

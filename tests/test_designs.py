@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import At
 from fpdfp.cohorts.requests import Request
 from fpdfp.cohorts.serialization import pack, unpack
@@ -74,7 +74,7 @@ def ask(desk: Desk, question: Any, **others: Any) -> dict[str, Any]:
     asked: dict[str, Any] = {"run": "run", "sequence": 1}
     if isinstance(question, ModelSpec):
         x = others.pop("x", np.zeros(len(question.ridge)))
-        tree = Request((At(np.asarray(x), ["gradients"]),)).write(spec.dump)
+        tree = Request((At(np.asarray(x), ["gradients"]),)).write(parcels.dump)
         asked |= {"kind": "request", "model": "m", "spec": questions.dump(question), "request": tree}
     else:
         asked |= questions.write(question)

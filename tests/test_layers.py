@@ -27,9 +27,10 @@ LAYERS = {
         "report",
         "federation",
         "models ct.command",
+        "federation.masked",
         "federation.cohort",
         "federation.table",
-        "federation.columns federation.descriptives federation.predictions",
+        "federation.columns federation.descriptives",
         "federation.questions",
     ],
     "running": [

@@ -162,9 +162,7 @@ def test_what_is_counted_is_what_is_sent(masked: Sites) -> None:
     assert model.result_.traffic["rounds"].up % (3 * 128) == 0
 
 
-def test_a_run_is_continued_from_a_checkpoint(
-    masked: Sites, plain: dict[str, pd.DataFrame], tmp_path: Path
-) -> None:
+def test_a_run_is_continued_from_a_checkpoint(masked: Sites, plain: dict[str, pd.DataFrame], tmp_path: Path) -> None:
     found = []
     for number, source in enumerate((masked, plain)):
         for rounds in (2, 30):

@@ -291,7 +291,60 @@ def test_every_status_is_true_where_columns_differ_by_far(loss: str) -> None:
     for case in filter(differ_by_far, cases):
         if case.loss == loss:
             status = check_status(case)
-            assert status == "converged" or case.penalty not in ("none", "non-negative", "box"), case
+            assert status == "converged" or case.penalty not in ("none", "fused", "non-negative", "box"), case
+
+
+def check_minimum(case: Case, tol: float = 1e-7) -> bool | None:
+    """Minimise, compare the certificate and what is said with the minimum, and return whether it has converged."""
+    rows = draw_rows(case)
+    best = find_minimum(case, rows)
+    if best is None:
+        return None
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        found = fpdfp.minimize(make_problem(case, rows), tol=tol)
+    objective, violations = evaluate(case, rows, found.x), find_violations(case, rows, found.x)
+    slack = 1e-6 * abs(best) + 1e-9
+    if found.certificate.gap is not None:
+        assert objective - best <= found.certificate.gap + slack, case
+    if found.converged:
+        assert abs(objective - best) <= tol * abs(objective) + slack, case
+        assert violations.max() <= 1e-9, case
+    # A ridge on every coefficient leaves nothing to separate.
+    assert not (case.l2 and any("no minimum" in str(one.message) for one in warned)), case
+    return found.converged
+
+
+@pytest.mark.parametrize("spread", [None, 6.0])
+def test_what_minimize_says_is_true(spread: float | None) -> None:
+    drawn = [draw_case(seed) for seed in range(24)]
+    cases = [case if spread is None else case._replace(spread=spread) for case in drawn]
+    assert all(check_minimum(case) is not False for case in cases if spread is None or differ_by_far(case))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+def test_what_minimize_says_is_true_on_more_problems(part: int) -> None:
+    drawn = [draw_case(seed) for seed in range(24 + 24 * part, 48 + 24 * part)]
+    for case in [*drawn, *(case._replace(spread=6.0) for case in drawn if differ_by_far(case))]:
+        check_minimum(case)
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-3])
+@pytest.mark.parametrize("loss", ["squares", "logistic"])
+def test_differences_of_columns_of_very_different_sizes_are_certified(loss: str, l2: float) -> None:
+    """The dual is a sum of slopes from 1e-7 to 1e7, of which its rounding hides the small ones."""
+    cases = [Case(loss, "fused", 6.0, l2, 1.0, 1e-5, seed) for seed in range(12)]
+    assert [check_minimum(case) for case in cases].count(True) >= 11
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_image_that_is_constant_and_not_negative_is_certified(seed: int) -> None:
+    case = Case(LOSSES[seed % 2], "total variation and non-negative", 0.0, 1e-3 * (seed % 3), 1.0, 1e-5, seed)
+    rows = draw_rows(case)._replace(weight=10.0 ** (seed % 3))
+    best = fpdfp.minimize(make_problem(case, rows), tol=1e-9)
+    assert np.ptp(best.x) <= 1e-8
+    assert best.converged
 
 
 @pytest.mark.parametrize(("seed", "spread"), [(109, 0.0), (22, 1.5), (92, 1.5)])

@@ -47,6 +47,13 @@ def test_a_table_is_that_of_r(name: str) -> None:
         np.testing.assert_allclose(row.means, told["means"], rtol=1e-12)
         np.testing.assert_allclose(row.deviations, told["deviations"], rtol=1e-12)
         assert row.test()[1] == pytest.approx(told["p"], rel=1e-8)
+        if len(r["groups"]) == 2:
+            assert row.ranks is not None
+            assert row.ranks.least * (1 - 1e-3) <= told["wilcoxon"] <= row.ranks.largest * (1 + 1e-3) + 1e-9
+            whole = column in ("age", "lwt")  # whole numbers, each in a cell of its own; bwt and time are too many
+            assert row.ranks.p == pytest.approx(told["wilcoxon"], rel=1e-9 if whole else 0.05)
+        else:
+            assert row.ranks is None
         assert row.quartiles is not None
         for exact, bounds, deviation in zip(told["quartiles"], row.quartiles, row.deviations, strict=True):
             for value, (low, high) in zip(exact, bounds, strict=True):

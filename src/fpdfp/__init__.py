@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         FederatedMultinomialRegressionCV,
         FederatedOrdinalRegression,
         FederatedOrdinalRegressionCV,
+        Firth,
         Fused,
         Graph,
         Group,
@@ -142,6 +143,7 @@ __all__ = [
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
     "Federation",
+    "Firth",
     "Folds",
     "Fused",
     "Graph",
@@ -211,7 +213,7 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
+        "models": "CrossValidation ElasticNet Firth Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
         "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM "

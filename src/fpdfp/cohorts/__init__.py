@@ -9,4 +9,4 @@ if TYPE_CHECKING:
     from fpdfp.cohorts.ray import Ray
 
 __all__ = ["Cohort", "Ray"]
-__getattr__ = attach(__name__, {"cohort": "Cohort", "ray": "Ray"})
+__getattr__ = attach(__name__, {"question": "Cohort", "ray": "Ray"})

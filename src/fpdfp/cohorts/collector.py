@@ -17,7 +17,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import Duals
 from fpdfp.cohorts.question import Columns, Question, tuple_kind
 from fpdfp.cohorts.requests import Job, Message, Reply, Request, Stamped, Update, WorkDone
@@ -391,11 +391,11 @@ class Transport(abc.ABC):
 
     def write(self, request: Request) -> Tree:
         """Return a request as it is carried: by default without anything but numbers, texts and arrays."""
-        return request.write(spec.dump)
+        return request.write(parcels.dump)
 
     def key(self, job: Job, run_id: str) -> str:
         """Return a key that distinguishes a job of a run from others: the same for a server that was restarted."""
-        return hashlib.sha256(run_id.encode() + pack(spec.dump(job))).hexdigest()[:32]
+        return hashlib.sha256(run_id.encode() + pack(parcels.dump(job))).hexdigest()[:32]
 
 
 @dataclasses.dataclass

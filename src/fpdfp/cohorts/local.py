@@ -31,7 +31,7 @@ from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import QUANTIZE, Draws, OwnDraws, Purpose
 from fpdfp.sampling import Sampling
-from fpdfp.traffic import NOTHING, Bits, Downlink, Kept, Meter, full_bits, payload
+from fpdfp.traffic import NOTHING, Bits, Downlink, Kept, Meter, count_exchange, full_bits, payload
 
 if TYPE_CHECKING:
     from fpdfp._kernels.jit import Watch
@@ -90,6 +90,7 @@ class Clients(Cohort):
 
     def _add_up(self, question: Question, clients: IntArray, seed: int, times: Array | None) -> tuple[Any, int]:
         """Return the sums of what some clients answer, and the bits of all answers."""
+        count_exchange(question.name)
         sums, up, length = None, 0, len(clients)
         if question.in_parts:
             length = max(1, self.at_once // question.count_numbers(self.problem.model.shape))
@@ -107,7 +108,12 @@ class Clients(Cohort):
 
     def ask_each(self, question: Question) -> Each:
         clients = np.arange(self.problem.n_clients)
-        sent, up = keep(question, lambda: self._send(question, clients, 0, each=True))
+
+        def send() -> tuple[Any, int]:
+            count_exchange(question.name)
+            return self._send(question, clients, 0, each=True)
+
+        sent, up = keep(question, send)
         rows = [type(sent)(*(array[i] for array in sent)) for i in range(len(clients))]
         return Each(rows, up, len(clients) * payload(question))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import secrets
 import tempfile
@@ -51,7 +52,7 @@ from fpdfp.compress import Compressed, Compressor
 from fpdfp.errors import AbsentError, ArgumentTypeError, DivergenceError, MessageError
 from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form, Losses
-from fpdfp.losses.linear import DENSE_HESSIAN, form_rounding, sum_rounding
+from fpdfp.losses.linear import CURVATURES, DENSE_HESSIAN, form_rounding, sum_rounding
 from fpdfp.methods.base import Algorithm, Certifying, Remembering
 from fpdfp.methods.base import Question as Asked
 from fpdfp.precondition import Preconditioner
@@ -279,27 +280,28 @@ class RemoteEngine(Transport):
         # A preconditioner is shorter than the map that it stands for.
         known = self.agreed is not None and self.agreed.factor is factor
         ask = Constants(None if known else factor, self.agreed if known else None, batch_size)
+        return self._ask_rows(ask, {"constants": ()}, features)["constants"]
+
+    def _ask_rows(self, question: Question, shapes: Mapping[str, tuple[int, ...]], features: bytes) -> dict[str, Array]:
+        """Ask all sites the same about their losses; return the fields of their answers, with a row for each client."""
 
         def check(site: int, reply: Reply) -> None:
-            self.check_rows(site, reply.part("constants").constants, ())
+            for name, shape in shapes.items():
+                self.check_rows(site, getattr(reply.part(question.name), name), shape)
 
-        asked = dict.fromkeys(range(len(self.names)), Request((ask,), Address(features=features)))
-        replies = self.collector.collect_all(asked, self.session, check)
-        rows: Array = np.concatenate([replies[site].part("constants").constants for site in asked])
-        return rows
+        parts = [
+            one.part(question.name) for one in self.ask_all(Request((question,), Address(features=features)), check)
+        ]
+        return {name: np.concatenate([getattr(part, name) for part in parts]) for name in shapes}
 
     def at(self, x: Array, parts: Sequence[Any], features: bytes = b"") -> dict[str, Array]:
         """Return f_i(x) of all clients (``"values"``), ∇f_i(x) (``"gradients"``), or both."""
-        shapes = {"values": (), "gradients": x.shape}
-
-        def check(site: int, reply: Reply) -> None:
-            for part in parts:
-                self.check_rows(site, getattr(reply.part("at"), part), shapes[part])
-
         self.session.point = None
-        replies = self.ask_all(Request((At(x, list(parts)),), Address(features=features)), check)
+        found = self._ask_rows(
+            At(x, list(parts)), {part: () if part == "values" else x.shape for part in parts}, features
+        )
         self.session.point = x
-        return {part: np.concatenate([getattr(reply.part("at"), part) for reply in replies]) for part in parts}
+        return found
 
     def duals(
         self,
@@ -307,32 +309,38 @@ class RemoteEngine(Transport):
         ask: Mapping[str, Any],
         weights: Array,
         shapes: Mapping[str, tuple[int, ...]],
+        parts: Sequence[Any] = (),
         features: bytes = b"",
-    ) -> dict[str, Array]:
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the sums over sites of what is asked of dual points near x; infinite where one is.
 
-        Sites are sent x only if they were not asked about it just before.
+        Sites are sent x only if they were not asked about it just before. With ``parts`` they are asked for these at x
+        as well (:meth:`at`), and the rows of clients are returned too.
         """
+        rows = {"values": (), "gradients": x.shape}
 
         def check(site: int, reply: Reply) -> None:
             for name, shape in shapes.items():
                 check_rows(getattr(reply.part("duals"), name), shape)
+            for part in parts:
+                self.check_rows(site, getattr(reply.part("at"), part), rows[part])
 
         session, point = self.session, digest([x])
         told = session.point is not None and digest([session.point]) == point
         session.point = x
+        before = (At(x, list(parts)),) if parts else ()
+        there = None if told or parts else x
         asked = {
-            site: Request(
-                (Duals(point, weights=weights[numbers], x=None if told else x, **ask),), Address(features=features)
-            )
+            site: Request((*before, Duals(point, weights=weights[numbers], x=there, **ask)), Address(features=features))
             for site, numbers in enumerate(self.numbers)
         }
         replies = self.collector.collect_all(asked, session, check)
-        parts = [replies[site].part("duals") for site in asked]
-        sums = {name: np.sum([getattr(part, name) for part in parts], axis=0) for name in shapes}
-        if "gap" in shapes and any(float(part.gap) < 0 for part in parts):
+        duals = [replies[site].part("duals") for site in asked]
+        sums = {name: np.sum([getattr(one, name) for one in duals], axis=0) for name in shapes}
+        if "gap" in shapes and any(float(one.gap) < 0 for one in duals):
             sums["gap"] = np.array(np.inf)
-        return sums
+        found = {part: np.concatenate([getattr(replies[site].part("at"), part) for site in asked]) for part in parts}
+        return sums, found
 
 
 class FramedDownlink(Downlink):
@@ -548,10 +556,6 @@ class RemoteParticipants(Participants):
         return total
 
 
-#: The curvature of the loss of a row, for families in which it is the same everywhere.
-CURVATURES = {"Logistic": 0.25, "LeastSquares": 1.0, "Softmax": 0.5}
-
-
 class RemoteDuals:
     """The dual points near x, from sums over sites (:class:`fpdfp.losses.base.DualPoints`)."""
 
@@ -563,37 +567,60 @@ class RemoteDuals:
         )
         per_class = losses.shape[:-1]
         features = losses.shape[-1:]
-        self._start = self._ask("start", {"gradient": losses.shape, "sizes": per_class, "columns": features})
+        #: A direction, and the gap there that came along with the gradient.
+        self._known: tuple[Array, float] | None = None
+        self._starts = {"gradient": losses.shape, "sizes": per_class, "columns": features}
+        if losses.family in CURVATURES:  # these have dual points everywhere
+            _ = self._start
+
+    @functools.cached_property
+    def _start(self) -> dict[str, Array]:
+        """What is asked of a point first; along with it values and gradients there, where these are not known."""
+        losses, point = self._losses, digest([self._x])
+        parts = losses.answers.lacking(point, gradients=True, together=True) if losses.family in CURVATURES else ()
+        return self._ask("start", self._starts, parts=parts)
 
     def _ask(
-        self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float | None = None
+        self,
+        part: str,
+        shapes: Mapping[str, Shape],
+        direction: Array | None = None,
+        scale: float | None = None,
+        parts: Sequence[Any] = (),
     ) -> dict[str, Array]:
-        ask = {"part": part, "direction": direction, "scale": scale}
-        return self._losses.engine.duals(self._x, ask, self._weights, shapes, self._losses.features)
+        losses, ask = self._losses, {"part": part, "direction": direction, "scale": scale}
+        sums, rows = losses.engine.duals(self._x, ask, self._weights, shapes, parts, losses.features)
+        if rows:
+            losses.keep(self._x, rows)
+        return sums
 
-    def gradient(self, direction: Array | None = None) -> Array:
+    def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
         """Return Aᵀcθ with s = 1."""
         if direction is None:
             return self._start["gradient"]
-        return self._ask("gradient", {"gradient": self._losses.shape}, direction)["gradient"]
+        shapes: dict[str, Shape] = {"gradient": self._losses.shape} | ({"gap": ()} if gap else {})
+        found = self._ask("gradient", shapes, direction, 1.0 if gap else None)
+        self._known = (direction, float(found["gap"])) if gap else None
+        return found["gradient"]
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
         curvature = CURVATURES.get(self._losses.family)
-        if curvature is None:  # sites describe what rounding adds
-            return float(self._ask("gap", {"gap": ()}, direction, scale)["gap"])
-        rounding = form_rounding(curvature, self._start["columns"], self._x)
-        if direction is None and scale == 1.0:
+        # Of other families sites describe what rounding adds.
+        rounding = 0.0 if curvature is None else form_rounding(curvature, self._start["columns"], self._x)
+        if direction is None and scale == 1.0 and curvature is not None:
             return rounding
+        if self._known is not None and direction is self._known[0] and scale == 1.0:
+            return self._known[1] + rounding
         return float(self._ask("gap", {"gap": ()}, direction, scale)["gap"]) + rounding
 
     def rounding(self) -> Array:
         """Return what rounding may have done to each entry of the gradient."""
         return sum_rounding(self._start["sizes"], self._start["columns"])
 
-    def curvature(self, direction: Array) -> Array:
-        """Return the Hessian of h at x times a direction."""
-        return self._ask("curvature", {"curvature": self._losses.shape}, direction)["curvature"]
+    def hessian_products(self, directions: Array) -> Array:
+        """Return the Hessian of h at x times each of some directions."""
+        return self._ask("curvature", {"curvature": directions.shape}, directions)["curvature"]
 
     def hessian(self) -> Array | None:
         """Return the Hessian of h at x as a matrix, None where it would be too large."""
@@ -715,11 +742,15 @@ class RemoteLosses(Losses):
         point = digest([x])
         parts = self.answers.lacking(point, gradients=gradients, together=self.together)
         if parts:
-            found = self.engine.at(x, parts, self.features)
-            names = self.client_names.tolist()
-            check_at(names, x, found, self._lipschitz, self._at_zero, lower_bound=self.lower_bound)
-            self.answers.keep(point, {part: _known(one) if part == "values" else one for part, one in found.items()})
+            self.keep(x, self.engine.at(x, parts, self.features))
         return self.answers["gradients" if gradients else "values", point]
+
+    def keep(self, x: Array, found: Mapping[str, Array]) -> None:
+        """Check and keep what sites have answered about a point."""
+        names = self.client_names.tolist()
+        check_at(names, x, found, self._lipschitz, self._at_zero, lower_bound=self.lower_bound)
+        known = {part: _known(one) if part == "values" else one for part, one in found.items()}
+        self.answers.keep(digest([x]), known)
 
     @property
     def smooth(self) -> bool:
@@ -764,8 +795,6 @@ class RemoteLosses(Losses):
         return tuple(self._facts.constants)
 
     def dual_points(self, x: Array, weights: Array) -> Any:
-        from fpdfp.cohorts.remote import RemoteDuals
-
         return RemoteDuals(self, x, weights) if self.has_duals else None
 
 

@@ -14,7 +14,6 @@ from fpdfp._warn import warn
 from fpdfp.cohorts.local import clients_of
 from fpdfp.cohorts.question import Question, Total
 from fpdfp.cohorts.remote import RemoteLosses
-from fpdfp.cohorts.spec import public_bits
 from fpdfp.compress import Compressor, Full, TopK
 from fpdfp.compress.base import frame_bits
 from fpdfp.compress.plain import plain_bits
@@ -29,7 +28,7 @@ from fpdfp.precondition.agreement import Agreement
 from fpdfp.precondition.cost import Circumstances
 from fpdfp.problem import Problem
 from fpdfp.sampling import Sampling, importance, inclusion_probabilities
-from fpdfp.traffic import FULL, Downlink, Meter
+from fpdfp.traffic import FULL, Downlink, Meter, public_bits
 
 
 class Choices(NamedTuple):

@@ -20,7 +20,7 @@ from fpdfp.methods.base import Certifying, TracksObjective
 from fpdfp.problem import TINY, Certificate
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws, Purpose, choose_clients
-from fpdfp.traffic import NOTHING, Bits, Kept, Traffic, full_bits
+from fpdfp.traffic import NOTHING, Bits, Kept, Traffic, count_exchange, full_bits
 
 if TYPE_CHECKING:
     from fpdfp.engines.options import RunOptions
@@ -185,6 +185,7 @@ class Run:
         done = self._pending
         if done is None:
             return
+        count_exchange("rounds")
         self.participants.remember(done.clients, done.memory)
         if done.kept is not None:
             done.kept.seen[done.chosen] = done.kept.sent
@@ -321,6 +322,7 @@ class Run:
         problem, algorithm = self.problem, self.algorithm
         if not (isinstance(algorithm, Certifying) and self.can_certify):
             return None
+        count_exchange("certificate")
         question = algorithm.question(self.state, fine=fine, slack=slack)
         answers = self.participants.certify(algorithm, question) / problem.n_clients
         value, gap = algorithm.conclude(self.state, question.arrays, answers)

@@ -24,6 +24,7 @@ from fpdfp.federation.text import log, read_name
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder, linear_model
+from fpdfp.traffic import count_exchange
 
 if TYPE_CHECKING:
     from fpdfp.federation.columns import Schemas
@@ -111,9 +112,9 @@ class Federation(TableCohort):
         self.identity = Identity(inner if (inner / "identity.toml").is_file() else Path(study))
         if self.identity.about.role != "analyst":
             raise ArgumentError("study", f"must be the folder of a study or an analyst, but {study} belongs to a site")
+        self.privacy: Privacy | None = privacy
         self._settle(Connection(self.identity), Path(study), deadline, min_sites, patience, norm_bound, run)
         self._chosen = None if sites is None else list(sites)
-        self.privacy = privacy
 
     def _settle(
         self, link: Link, folder: Path, deadline: float, min_sites: int | None, patience: float,
@@ -262,6 +263,7 @@ class Federation(TableCohort):
 
     def at_level(self) -> TableCohort:
         if self._level is None:
+            count_exchange("level")
             trees = {name: {"kind": "budget"} for name in self.names}
             came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
             levels = {name: str(one.get("level", "filter")) for name, one in came.items()}

@@ -128,13 +128,15 @@ class Budget:
     def divide(self, rows: int, key: str, folds: int) -> None:
         """Note a division of rows into folds; refuse one too many, since together they reveal as much as coefficients.
 
-        With as many folds in all as there are rows, sums over folds are single rows.
+        With as many folds in all as there are rows, sums over folds are single rows; models with other missing values
+        divide nearly the same rows.
         """
         known = self.spent.divisions.setdefault(str(rows), {})
         if key in known:
             return
-        too_many = sum(known.values()) + folds - 1 > self.policy.parameters * rows
-        self.policy.refuse_if(too_many, "divided", f"{sum(known.values())} folds of {rows} rows")
+        so_far = sum(sum(found.values()) for found in self.spent.divisions.values())
+        too_many = so_far + folds - 1 > self.policy.parameters * rows
+        self.policy.refuse_if(too_many, "divided", f"{so_far} folds, {rows} rows")
         known[key] = folds - 1
         self.write()
 

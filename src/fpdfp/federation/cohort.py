@@ -18,6 +18,7 @@ from fpdfp.federation.columns import Schemas, read_frame
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, write, write_answer
 from fpdfp.federation.table import SiteTable, make_losses
 from fpdfp.losses import Losses
+from fpdfp.traffic import count_exchange
 
 
 class TableCohort(Cohort):
@@ -46,6 +47,7 @@ class TableCohort(Cohort):
         raise NotImplementedError(f"{type(self).__name__} has no parts")
 
     def ask(self, question: Question, clients: IntArray | None = None) -> Total:
+        count_exchange(question.name)
         names = [self.names[i] for i in range(len(self.names)) if clients is None or i in clients]
         # A sum over one site is the result of that site.
         answers = self.gather(question, names, each=len(names) == 1 and not question.plain)
@@ -53,6 +55,7 @@ class TableCohort(Cohort):
         return Total(sums, len(answers), *_count(question, answers))
 
     def ask_each(self, question: Question) -> Each:
+        count_exchange(question.name)
         answers = self.gather(question, self.names, each=not question.plain)
         return Each(answers, *_count(question, answers))
 

@@ -69,6 +69,8 @@ class Asking:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.sites: tuple[str, ...] = ()
+        #: The models that sites were told, by site and digest; one that has forgotten a model is told again.
+        self.models: set[tuple[str, str]] = set()
         self._sequence = 0
         self._sender = Sender()
 
@@ -250,11 +252,15 @@ class FederationEngine(RemoteEngine):
             alone = request.get("each") or len(self._sites) == 1
             trees[self._sites[site]] = tree | ({"each": True} if alone else {})
         before = {name: dataclasses.astuple(self.link.usage.sites[name]) for name in trees}
+        told = self._asking.models
+        for name in trees:
+            trees[name] |= {} if (name, self._digest) in told else {"spec": self._model}
         came = self._asking.ask(self.run_id, trees, until - time.monotonic(), self._longest)
+        told |= {(name, self._digest) for name, reply in came.items() if isinstance(reply, dict)}
         lacking = [name for name, reply in came.items() if isinstance(reply, dict) and reply.get("needs_model")]
         if lacking:
-            told = {name: trees[name] | {"spec": self._model} for name in lacking}
-            again = self._asking.ask(self.run_id, told, max(0.0, until - time.monotonic()), self._longest)
+            whole = {name: trees[name] | {"spec": self._model} for name in lacking}
+            again = self._asking.ask(self.run_id, whole, max(0.0, until - time.monotonic()), self._longest)
             came = {name: reply for name, reply in came.items() if name not in lacking} | again
         for site, name in self._numbered(asked):
             used, (waited, up, down) = self.link.usage.sites[name], before[name]

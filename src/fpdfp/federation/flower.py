@@ -247,6 +247,7 @@ class FlowerFederation(Federation):
         run: str | None = None,
     ) -> None:  # fmt: skip
         link = GridLink(grid)
+        self.privacy = None
         self._settle(link, Path(folder), deadline, min_sites, patience, norm_bound, run)
         self._chosen = None if sites is None else list(sites)
         _ = self.names  # so that nodes are known before sites are asked

@@ -32,6 +32,7 @@ from fpdfp.federation.row_shares import (
     respond,
     respond_at_start,
     respond_in_squares,
+    respond_in_third_moments,
     shares,
     uncommon,
 )
@@ -63,8 +64,9 @@ EFFECTIVE, IN_A_GROUP = 30.0, 15.0
 TOO_FEW = sentences()["point"][1]
 #: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
 SMOOTH = ("brier", "deviance")
-#: To this many digits an area under a ROC curve is sent; in this many cells rows are counted at further points.
-DIGITS, CELLS, LEAST_CELLS = 4, 24, 4
+#: To this many digits an area under a ROC curve is sent, and to this many of its own a mean absolute error; rows are
+#: counted at further points in this many cells.
+DIGITS, ERROR_DIGITS, CELLS, LEAST_CELLS = 4, 3, 24, 4
 
 
 # --- What may stand where ---------------------------------------------------------------------------------------------
@@ -132,12 +134,18 @@ def _has_number(node: Any, operator: str) -> bool:
 
 
 def check_centres(design: Design, rows: Any, policy: Policy, means: Array, centre: Array | None = None) -> None:
-    """Refuse numbers that columns are centred by, in the formula and after it, that are far from these columns."""
+    """Refuse numbers that columns are centred by, in the formula and after it, that are far from these columns.
+
+    And means that stand for few missing values: two models with different ones differ in these rows.
+    """
+    for name in design.filled:
+        check_cells(rows.values(name).missing.sum(), f"missing values of {name[:99]!a} that are filled in", policy)
     known = dict(zip(design.filled, map(float, means), strict=True))
     for term in design.terms:
         for factor in term.factors:
             if isinstance(factor, Numeric) and (own := bare(factor.value)) is not factor.value:
-                node: Any = factor.value.left if _has_number(factor.value, "/") else factor.value
+                node: Any = factor.value
+                node = node.left if _has_number(node, "/") else node
                 _check_centre(evaluate(own, rows, known), node.right.number, term.names[0], policy)
     if centre is not None:
         names = [term.names[0] for term in design.terms for _ in term.names]
@@ -314,6 +322,17 @@ class PointRule:
         for response in respond_in_squares(self.losses, x, client) if squares else ():
             self._count(response, self._of(client))
 
+    def check_third_moments(self, x: Array, client: int, inverse: Array) -> None:
+        """Refuse a matrix V, as an inverse of an information, with which few rows make up Σ w' (aᵀVa) a."""
+        if not self.policy.goes_by("points"):
+            return
+        scale = np.sqrt(np.abs(np.diag(inverse)))
+        far = np.linalg.eigvalsh(inverse / np.maximum(np.outer(scale, scale), 1e-300))
+        if not np.allclose(inverse, inverse.T, rtol=1e-6) or far[0] < -1e-6 * max(far[-1], 1.0):
+            raise refuse("point", "the inverse of an information is symmetric and positive")
+        for response in respond_in_third_moments(self.losses, x, client, inverse):
+            self._count(response, self._of(client))
+
     def check_start(self, client: int) -> None:
         """Refuse the quadratic models that a fit starts from: of each row where its own outcome is."""
         for response in respond_at_start(self.losses, client) if self.policy.goes_by("points") else ():
@@ -448,6 +467,8 @@ class GuardedData(Offer):
         if name == "lipschitz_in" and policy.goes_by("constants"):
             check_products(policy)  # those in a chosen direction are second moments
             policy.refuse_if(isinstance(losses, Cox), "coordinates")
+        if name == "slope_bounds" and policy.goes_by("constants"):
+            return self._slope_bounds
         if name in REFUSED:
             policy.refuse_if(True, "single_rows", what=REFUSED[name])
         if name in PAIRS:
@@ -459,6 +480,15 @@ class GuardedData(Offer):
             except OutsideError:
                 raise refuse("start") from None
         return found
+
+    def _slope_bounds(self, clients: IntArray) -> Array | None:
+        """Return larger bounds, by squares: Σ|x − c| has an edge at each x, so that many c tell all of them."""
+        losses = self._rule.losses
+        if losses.slope_bounds(np.arange(0)) is None:
+            return None
+        rows = [losses._rows_of(int(client)) for client in clients]
+        means = [(X.multiply(X) if hasattr(X, "multiply") else X * X).mean(axis=0) for X in rows]
+        return np.array([losses.steepest * np.sqrt(np.asarray(one, dtype=np.float64).ravel()) for one in means])
 
     def _at_point(self, name: str, found: Any, x: Array, *given: Any, **options: Any) -> Any:
         losses, watch = self._rule.losses, self._watch
@@ -477,6 +507,8 @@ class GuardedData(Offer):
             try:
                 point = points if points.shape == losses.shape else points[place]
                 self._rule.check(point, client, squares=name in SQUARES)
+                if name == "jeffreys_at":
+                    self._rule.check_third_moments(point, client, given[1])
             except OutsideError:
                 outside = watch.policy.goes_by("domain")
             except Refusal:
@@ -552,7 +584,8 @@ class GuardedDuals(Offer):
 #: Operations at one point; those that take weights of all clients; those that add up squares of rows' scores; and
 #: those whose answers are numbers of any kind.
 AT_POINT = frozenset({
-    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "spread_at", "value", "gradient",
+    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "spread_at", "jeffreys_at",
+    "value", "gradient",
     "hessian", "hessian_product", "dual_points",
 })  # fmt: skip
 BY_CLIENT = frozenset({"value", "gradient", "hessian", "hessian_product", "dual_points"})
@@ -560,7 +593,9 @@ SQUARES = frozenset({"sums_at", "overdispersion_at"})
 NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
 #: Operations at many points, and what may be asked of dual points.
 AT_POINTS = frozenset({"evaluate_many", "duals_at_many"})
-DUALS = frozenset({"gradient", "gap", "rounding", "curvature", "hessian", "size", "sizes", "columns", "ridge"})
+DUALS = frozenset({
+    "gradient", "gap", "rounding", "curvature", "hessian_products", "hessian", "size", "sizes", "columns", "ridge",
+})  # fmt: skip
 #: Operations that reveal products of two columns, and those that are one person's regardless.
 PAIRS = frozenset({"curvatures", "curvature_products", "start_model", "strong_convexity"})
 REFUSED = {"batch_smoothness": "constants for mini-batches: they are those of single rows", "pooled": "pooled rows"}
@@ -726,13 +761,14 @@ def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *,
 
     With ``few`` there are only a given number of cells as a curve needs.
     """
-    policy, withheld, sums, hits = rule.policy, list(found.withheld), found.sums, found.hits
+    policy, withheld, hits = rule.policy, list(found.withheld), found.hits
     if not policy.goes_by("cells"):
         return found
     # Rounded areas do not reveal that one pair of rows has changed places.
     areas = found.areas.copy()
     areas[:, 0], areas[:, 1] = np.round(areas[:, 0], DIGITS), 0.5 * 10.0**-DIGITS
     least = policy.cell
+    sums = found.round_errors(ERROR_DIGITS)  # Σ|y − xβ| has an edge at each row: its slopes beside it tell the row
     try:
         predictors = [one.coarsen(max(least, _least_of_few(one)) if few else least) for one in found.predictors]
     except RefusalError:

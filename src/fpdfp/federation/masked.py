@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts import spec as specs
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import Tree
 from fpdfp.cohorts.local import Clients, LocalParticipants, RunState
 from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts, probe
@@ -506,7 +506,7 @@ class MaskedEngine(RemoteEngine):
         ask: Tree = {
             "kind": "losses",
             "spec": self._tree,
-            "question": {question.name: write_part(question, specs.dump)},
+            "question": {question.name: write_part(question, parcels.dump)},
         }
         ask |= {"rows": self._rows} if self._rows else {}
         ask |= {"features": np.frombuffer(features, np.int64)} if features else {}
@@ -530,14 +530,15 @@ class MaskedEngine(RemoteEngine):
         return np.atleast_1d(found["constants"])
 
     def duals(
-        self, x: Array, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, Shape], features: bytes = b""
-    ) -> dict[str, Array]:
+        self, x: Array, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, Shape], parts: Sequence[Any] = (),
+        features: bytes = b"",
+    ) -> tuple[dict[str, Array], dict[str, Array]]:  # fmt: skip
         found = self.ask(Duals(b"", weights=weights, x=x, **ask), features)
         if set(found) != set(shapes) or any(found[name].shape != shape for name, shape in shapes.items()):
             raise MessageError(f"sums near a point must be {sorted(shapes)}")
         if "gap" in found and float(found["gap"]) >= BEYOND:
             found["gap"] = np.array(np.inf)
-        return found
+        return found, {}
 
 
 class MaskedLosses(RemoteLosses):
@@ -639,7 +640,8 @@ class MaskedLosses(RemoteLosses):
     def slope_bounds(self, clients: IntArray) -> Array | None:
         if not len(clients):
             return super().slope_bounds(clients)
-        return np.asarray(self._begin("slopes")["gradient"][None])
+        slopes: Array = self._begin("slopes")["gradient"][None]
+        return slopes
 
     def restrict(self, features: IntArray) -> MaskedLosses:
         whole = np.frombuffer(self.features, np.int64) if self.features else np.arange(self.shape[-1])

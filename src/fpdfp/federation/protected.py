@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.cohorts import spec as specs
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import LARGEST_SIZE, Duals, LossConstants, SumsAtDuals
 from fpdfp.cohorts.question import questions
 from fpdfp.cohorts.serialization import pack, validate
@@ -448,7 +448,7 @@ class ProtectedGuard(RequestGuard):
         (name,) = asked if isinstance(asked, dict) and len(asked) == 1 else ("",)
         if name not in ANSWERED:
             raise refuse("kinds", f"at the level 'sums' there is no answer to {name!a} about losses")
-        question: Any = validate(specs.load(asked[name]), questions()[name], f"a question for {name}")
+        question: Any = validate(parcels.load(asked[name]), questions()[name], f"a question for {name}")
         if name in TESTS and "tests" not in self.policy.kinds:
             raise refuse("kinds", "this site does not send what standard errors need (tests)")
         model = self._model(spec, of)
@@ -461,11 +461,10 @@ class ProtectedGuard(RequestGuard):
                 raise MessageError("features must be numbers of features, in ascending order")
             losses = losses.restrict(features)
         rows, total = float(losses.sizes[0]), ask.get("rows", 1)
-        real: Any = model.site.whole
-        real = real._rule.losses  # behind the guard's door
         if type(total) is not int or not 1 <= total <= LARGEST_SIZE:
             raise MessageError("rows must be a number of rows")
-        self._check_share(real, question, ask.get("features"))
+        whole: Any = model.site.whole
+        self._check_share(whole._rule.losses, question, ask.get("features"))
         share = np.array([rows / total])
         if isinstance(question, Duals):
             question = dataclasses.replace(question, weights=share)
@@ -528,7 +527,7 @@ def check_plain(spec: ModelSpec, *, times: bool = False) -> None:
     """Refuse models that have more than columns of rows: sites, periods, strata, weights and clusters."""
     if spec.family not in (("GLM", "Logistic", "LeastSquares", "Cox") if times else ("Logistic", "LeastSquares")):
         raise refuse("kinds", f"there are no models of the family {spec.family} at this level")
-    if spec.effects or spec.periods or spec.class_weights:
+    if spec.effects or spec.several_rows or spec.class_weights:
         raise refuse("kinds", "models have no site effects, periods and weights of classes at this level")
     if not spec.intercept and not (times and spec.family == "Cox"):
         raise refuse("kinds", "models have an intercept at this level")

@@ -348,9 +348,14 @@ class ModelSpec:
             raise MessageError(f"{self.family} must have its classes, got {len(self.classes)}")
 
     @property
+    def several_rows(self) -> bool:
+        """Whether a person may have several rows: of periods, or between events with effects that change with time."""
+        return bool(self.periods) or (self.family == "Cox" and self.design.varies)
+
+    @property
     def by_person(self) -> ModelSpec:
         """A model of periods as one of times, which has a row for each person."""
-        return dataclasses.replace(
+        return self if not self.periods else dataclasses.replace(
             self, family="Cox", distribution=None, periods=(), classes=(), class_weights=(),
             ridge=self.ridge[: len(self.design.names)],
         )  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.requests import Request
 from fpdfp.cohorts.serialization import pack
 from fpdfp.cohorts.site import Site
@@ -56,7 +56,7 @@ KINDS = {
 #: Refusals by these rules reveal nothing of the rows, and do not count.
 FREE = ("kinds", "budget", "hours", "places", "columns")
 #: The questions that the kind "tests" is about.
-TESTS = ("information", "overdispersion")
+TESTS = ("information", "overdispersion", "jeffreys")
 
 
 class Table(Protocol):
@@ -344,6 +344,9 @@ class RequestGuard:
             for name in [*columns, *getattr(question, "strata", ()), *columns_of(question.response)]:
                 guard.check_column(name, policy)
             guard.check_response(question.response, policy)
+            if question.group is not None:  # sums over all rows, less those by group, tell rows without a group
+                without = int((group_rows(self.table, question.group)[0] < 0).sum())
+                guard.check_cells(without, f"rows without a value of {question.group.coded!a}", policy)
             if isinstance(question, LogRankQuestion):  # a test in one of two rows reveals these
                 strata = np.unique(self.table.strata_of(question), return_counts=True)[1]
                 guard.check_cells(strata, "strata", policy)
@@ -354,7 +357,9 @@ class RequestGuard:
         return guard.protect_times(self.table.answer(question), policy)
 
     def _fix_times(self, what: str, response: Any, times: Any) -> None:
-        self.budget.fix_times(f"{what} of {response.leaves}", digest_of(np.asarray(times, dtype=np.float64)))
+        for column in (response.leaves, response.enters):
+            if column is not None:
+                self.budget.fix_times(f"{what} of {column}", digest_of(np.asarray(times, dtype=np.float64)))
 
     def _answer_predictions(self, question: Any) -> Any:
         """Answer a question about a model's predictions."""
@@ -371,9 +376,10 @@ class RequestGuard:
         design: Any = getattr(described, "design", None)
         if design is not None:
             self._check_design(design, described.means, described.centre)
-        if getattr(described, "periods", ()):
-            self._fix_times("periods", design.response, described.periods)
-            guard.check_model(self.table.losses(described.by_person, self.name), self.policy)
+        if getattr(described, "several_rows", False):
+            if described.periods:
+                self._fix_times("periods", design.response, described.periods)
+            guard.check_model(self.table.losses(described.by_person, self.name, split=False), self.policy)
         losses: Losses = self.table.losses(described, self.name)
         guard.check_model(losses, self.policy)
         return losses
@@ -390,7 +396,7 @@ class RequestGuard:
             if len(self._models) > MODELS:
                 self._models.popitem(last=False)
         self._models.move_to_end(name)
-        request = Request.read(spec.load(asked.get("request")))
+        request = Request.read(parcels.load(asked.get("request")))
         self._check_request(request)
         return {"reply": self._models[name].site.handle(request)}
 
@@ -399,7 +405,7 @@ class RequestGuard:
         losses = self._losses(described)
         design = getattr(described, "design", None)
         analysis = self._begin(tree if design is None else guard.analysis_of(design), tree)
-        people = self.table.people(described) if getattr(described, "periods", ()) else None
+        people = self.table.people(described) if getattr(described, "several_rows", False) else None
         return Model(losses, self.policy, self.budget, analysis, people)
 
     def _check_request(self, request: Request) -> None:

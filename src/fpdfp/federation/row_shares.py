@@ -140,6 +140,17 @@ def respond_in_squares(losses: Any, x: Array, client: int) -> list[Response]:
     return found
 
 
+def respond_in_third_moments(losses: Any, x: Array, client: int, inverse: Array) -> list[Response]:
+    """Return how rows make up Σ w' (aᵀVa) a, with V as the inverse of an information."""
+    if isinstance(losses, Cox):
+        X = losses._rows_of(client)
+        dense = X.toarray() if hasattr(X, "toarray") else X
+        weights = losses.responses(x, client)[1] * ((dense @ inverse) * dense).sum(axis=1)
+    else:
+        weights = losses.jeffreys_weights(x, client, inverse)
+    return [] if weights is None else [Response(" of third moments", weights)]
+
+
 def respond_at_start(losses: Any, client: int) -> list[Response]:
     """Return how rows make up the quadratic model that a fit starts from, which is of each where its own outcome is."""
     if not isinstance(losses, GLM | Logistic | LeastSquares):

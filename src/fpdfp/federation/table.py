@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -9,14 +10,14 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fpdfp import losses as families
+from fpdfp import families
+from fpdfp import losses as kinds
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import Offer, Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
 from fpdfp.federation.descriptives import Descriptions, Histograms, count_below, summarise
-from fpdfp.federation.predictions import predict, score_model
 from fpdfp.federation.questions import Baselines, ColumnSchema, LogRankQuestion, ModelSpec, Schema, Sums
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import Rows, Values, codes, evaluate, level_of
@@ -25,11 +26,84 @@ from fpdfp.formula.tree import Coded, Expression, Level, Spline, Survival, colum
 from fpdfp.formula.tree import Column as ColumnNode
 from fpdfp.inference import Information
 from fpdfp.losses import Cox, Losses
+from fpdfp.losses.classes import LINKS, Link, base_of
 from fpdfp.losses.cox import Ties
-from fpdfp.scores.site import SiteScores, information_of
+from fpdfp.scores.site import Predicted, SiteScores, information_of, score_rows
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, Times, split_periods
 from fpdfp.survival.concordance import DIGITS as DIGITS
 from fpdfp.survival.proportionality import Proportionality, Transform, add_proportionality
+
+
+class Predictor(NamedTuple):
+    """A model with its coefficients, as losses of its kind have them.
+
+    Attributes
+    ----------
+    kind
+        The losses of the model.
+    x
+        Its coefficients.
+    classes
+        How many classes there are, for models of several.
+    family
+        The family of outcomes of a GLM.
+    link
+        The link of ``"Ordinal"``.
+    """
+
+    kind: str
+    x: Array
+    classes: int = 0
+    family: Any = None
+    link: Link = "logit"
+
+    @classmethod
+    def of(cls, spec: ModelSpec, x: Array) -> Predictor:
+        """Return the model of a specification."""
+        family = None if spec.distribution is None else spec.distribution.make()
+        return cls(spec.family, x, len(spec.classes), family, spec.link)
+
+    @property
+    def outcomes(self) -> Any:
+        """The family of outcomes, as scores know it."""
+        known = {
+            "Logistic": families.Binomial(), "LeastSquares": families.Gaussian(), "GLM": self.family, "Cox": "cox",
+            "Ordinal": "ordinal",
+        }  # fmt: skip
+        return known.get(self.kind, "multinomial")
+
+    def predict(self, rows: Any) -> Predicted:
+        """Return rows of a model (:class:`fpdfp.federation.table.ModelRows`) with what is predicted for them."""
+        y = rows.y if self.kind != "Cox" else rows.times
+        return Predicted(self.outcomes, self._predictors(rows), y, rows.weights, rows.strata)
+
+    def _predictors(self, rows: Any) -> Array:
+        X, x = rows.X, self.x
+        if self.kind == "Softmax":
+            return np.asarray(X @ x.T)
+        if self.kind == "Multinomial":
+            z = np.asarray(X @ x.reshape(self.classes - 1, X.shape[1]).T)
+            z = z if rows.offset is None else z + rows.offset.reshape(len(z), -1)
+            return np.concatenate([np.zeros((len(z), 1)), z], axis=1)
+        shift = 0.0 if rows.offset is None else rows.offset
+        if self.kind != "Ordinal":
+            return np.asarray(X @ x + shift)
+        place = X @ x[: X.shape[1]] + shift
+        inner = base_of(self.link, self.classes) + x[X.shape[1] :] - place[:, None]
+        ends = np.concatenate([np.full((len(place), 1), -np.inf), inner, np.full((len(place), 1), np.inf)], axis=1)
+        with np.errstate(all="ignore"):
+            return -LINKS[self.link].interval(ends[:, 1:], ends[:, :-1]).value
+
+
+def predict(rows: Any, spec: ModelSpec, x: Array) -> Predicted:
+    """Return the rows of a model (``ModelRows``) with what is predicted for them."""
+    return Predictor.of(spec, x).predict(rows)
+
+
+def score_model(rows: Any, spec: ModelSpec, x: Array, more: Sequence[Array]) -> SiteScores:
+    """Return how good the predictions for the rows of a model are, at some coefficients and at more of them."""
+    others = [score_rows(predict(rows, spec, one), scores_only=True) for one in more]
+    return dataclasses.replace(score_rows(predict(rows, spec, x)), more=others)
 
 
 def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
@@ -261,33 +335,45 @@ class SiteTable:
             raise ArgumentTypeError("question", f"must be one about a table, got {type(question).__name__}")
         return question.answer(Offer(TableView(self, check, site), question.reveals.uses))
 
-    def losses(self, spec: ModelSpec, site: str = "") -> Losses:
-        """Return the losses of a model on this table, one client; ``site`` is the name of the site that has it."""
-        return make_losses(spec, [self.features(spec, site)])
+    def losses(self, spec: ModelSpec, site: str = "", *, split: bool = True) -> Losses:
+        """Return the losses of a model on this table, one client; ``site`` is the name of the site that has it.
+
+        Without ``split`` each person has one row, also for effects that change with time.
+        """
+        return make_losses(spec, [self.features(spec, site, split=split)])
 
     def people(self, spec: ModelSpec) -> IntArray:
         """Return which person each row of a model of periods is of."""
-        times = self.features(spec.by_person).times
+        times = self.features(spec.by_person, split=False).times
         assert times is not None
-        rows = split_periods(times, spec.periods).row
+        rows = split_periods(times, spec.periods).row if spec.periods else times.split()[0]
         return np.unique(rows, return_inverse=True)[1]
 
     def strata_of(self, question: LogRankQuestion) -> Array:
         """Return the stratum of each row of a log-rank test."""
         return strata_of(self, question.response, question.group, question.strata)
 
-    def features(self, spec: ModelSpec, site: str = "") -> ModelRows:
-        """Return the rows that are used as a model has them; ``site`` is the name of the site that has them."""
+    def features(self, spec: ModelSpec, site: str = "", *, split: bool = True) -> ModelRows:
+        """Return the rows that are used as a model has them; ``site`` is the name of the site that has them.
+
+        Where effects change with time, and with ``split``, a row becomes one for each stretch up to an event of any
+        row, with the time of its end in the features; those of a person belong together.
+        """
         used, rows = self.complete(spec.design)
         if not used.any():
             raise ArgumentError("table", "must have rows without missing values in the columns of the model, got none")
+        person: IntArray | None = None
+        times: Any = None
+        if split and not spec.periods and spec.several_rows:
+            rows, times, person = _split_by_events(spec.design.response, rows)
         X = rows.matrix_of(spec.design, spec.means)
         X = standardize(X, spec.centre, spec.scale)
         effects = [float(site == name) for name in spec.effects]
         X = np.concatenate([X, np.tile([*([1.0] if spec.intercept else []), *effects], (len(X), 1))], axis=1)
         weights, response = rows.weigh(spec.design.weights), spec.design.response
         survives = isinstance(response, Survival)
-        times = read_times(response, rows) if isinstance(response, Survival) else None
+        if person is None:
+            times = read_times(response, rows) if isinstance(response, Survival) else None
         y = times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes)
         if spec.class_weights:
             by_class = np.array(spec.class_weights)[y.astype(np.int64)]
@@ -299,7 +385,7 @@ class SiteTable:
             None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
             times,
             read_strata(spec.design.strata, rows) if survives else None,
-            None if spec.design.cluster is None else read_clusters(spec.design.cluster.column, rows),
+            person if spec.design.cluster is None else read_clusters(spec.design.cluster.column, rows),
         )
         return split_rows(made, spec.periods) if spec.periods else made
 
@@ -477,6 +563,14 @@ class ModelRows(NamedTuple):
     clusters: Array | None = None
 
 
+def _split_by_events(response: Any, rows: SiteTable) -> tuple[SiteTable, Times, IntArray]:
+    """Return rows for the stretches between events, whose time is their end, with their times and whose they are."""
+    person, times = read_times(response, rows).split()
+    split, name = rows.take(person), response.leaves.column
+    split.columns[name] = dataclasses.replace(split.column(name), kind="number", numbers=times.time)
+    return split, times, person
+
+
 def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
     """Return a row for each period in which a row was at risk, with indicators of periods after its features."""
     assert rows.times is not None
@@ -494,7 +588,7 @@ def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
 def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
     """Return the losses of a model on the rows of some sites, a client for each."""
     owner: IntArray = np.repeat(np.arange(len(parts)), [len(part.y) for part in parts])
-    family, names = getattr(families, spec.family), spec.names
+    family, names = getattr(kinds, spec.family), spec.names
     y = np.concatenate([part.y for part in parts])
     y = y.astype(np.int64) if spec.classes else y
     several = spec.family in ("Softmax", "Multinomial", "Ordinal")

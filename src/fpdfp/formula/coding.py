@@ -107,6 +107,14 @@ class Design:
         return list(dict.fromkeys([*used, *self.strata, *columns_of(self.cluster)]))
 
     @property
+    def varies(self) -> bool:
+        """Whether a term is an effect that changes with time: a product with a function of the response's time."""
+        response = self.response
+        if not isinstance(response, Survival) or not isinstance(response.leaves, Column):
+            return False
+        return response.leaves.column in columns_of(self.terms)
+
+    @property
     def names(self) -> list[str]:
         """The names of the features."""
         return [name for term in self.terms for name in term.names]

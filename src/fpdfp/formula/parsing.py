@@ -95,12 +95,14 @@ def parse(text: str) -> Formula:
     strata, clusters = grouping.values()
     outcome = set(columns_of(response))
     # The offset and weights of a rate may be of the time that is in the response too; times of events may not.
-    right = [*columns_of(terms), *strata, *clusters, *(columns_of(offset) if isinstance(response, Survival) else ())]
+    grows = [term for term in terms if varies_with_time(term, response)]
+    plain = [factor for term in terms for factor in term if term not in grows or not _is_clock(factor, response)]
+    right = [*columns_of(plain), *strata, *clusters, *(columns_of(offset) if isinstance(response, Survival) else ())]
     for name in right:
         if name in outcome:
             raise ArgumentError(
                 "formula:", f"the column {name!r} of the response is on the right of '~' too; what happened cannot "
-                "explain itself. For effects that change with time split rows by periods (periods= of FederatedGLM)"
+                "explain itself. An effect that changes with time is age:log(time), in a Cox model of Surv(time, event)"
             )  # fmt: skip
     if strata and not isinstance(response, Survival):
         raise ArgumentError(
@@ -110,6 +112,30 @@ def parse(text: str) -> Formula:
         raise ArgumentError("formula:", "cluster(…) takes one column")
     cluster = Column(clusters[0]) if clusters else None
     return Formula(text, response, tuple(terms), intercept, offset, None, tuple(dict.fromkeys(strata)), cluster)
+
+
+def varies_with_time(factors: tuple[Any, ...], response: Any) -> bool:
+    """Whether a term is an effect that changes with time: of other factors, times a function of the response's time.
+
+    >>> formula = parse("Surv(months, died) ~ age + age:log(months)")
+    >>> [varies_with_time(term, formula.response) for term in formula.terms]
+    [False, True]
+    """
+    clocks = sum(_is_clock(factor, response) for factor in factors)
+    return clocks == 1 and len(factors) > 1
+
+
+def clocks_of(formula: Formula) -> tuple[Any, ...]:
+    """Return the functions of time that effects change with, each once."""
+    found = [factor for term in formula.terms for factor in term if _is_clock(factor, formula.response)]
+    return tuple(dict.fromkeys(found))
+
+
+def _is_clock(factor: Any, response: Any) -> bool:
+    """Whether a factor is a function of the time of a response Surv(time, event) alone."""
+    if not isinstance(response, Survival) or not isinstance(response.leaves, Column):
+        return False
+    return isinstance(factor, Numeric) and set(columns_of(factor)) == {response.leaves.column}
 
 
 def _response(text: str, kind: str) -> Expression | Survival:

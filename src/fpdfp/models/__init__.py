@@ -23,7 +23,19 @@ from fpdfp.models.descriptives import (
 )
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
-from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
+from fpdfp.models.penalty import (
+    L1,
+    MCP,
+    SCAD,
+    ElasticNet,
+    Firth,
+    Fused,
+    Graph,
+    Group,
+    Ridge,
+    SparseGroup,
+    TotalVariation,
+)
 from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model, read_parameter
 from fpdfp.models.site_fits import SiteFits, fit_sites
@@ -47,6 +59,7 @@ __all__ = [
     "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
+    "Firth",
     "FitResult",
     "Fused",
     "Graph",

@@ -25,6 +25,7 @@ from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, Information, Summary, Table
 from fpdfp.inference.covariances import Kind
 from fpdfp.inference.differences import SiteErrors
+from fpdfp.inference.intervals import quantile_of
 from fpdfp.methods.base import Method
 from fpdfp.models.cross_validation import (
     CrossValidation,
@@ -38,6 +39,7 @@ from fpdfp.models.cross_validation import (
 from fpdfp.models.design import Design, MakeOutcome, Settings, check_groups, design_of_formula, design_of_rows
 from fpdfp.models.fitting import Search, fit_design
 from fpdfp.models.formulas import Plan
+from fpdfp.models.likelihood import ProfileIntervals, profile_intervals
 from fpdfp.models.outcomes import Data, Outcome, SiteEffects
 from fpdfp.models.penalty import ModelPenalty, Name, NoPenalty, as_model_penalty
 from fpdfp.models.private import fit_private, in_ranges
@@ -48,6 +50,7 @@ from fpdfp.scores.evaluation import Evaluation
 from fpdfp.scores.learning import LearningCurve
 from fpdfp.selection.curves import Bootstrap, Stability
 from fpdfp.selection.paths import RATIO, Path, check_grid
+from fpdfp.traffic import counting_exchanges
 
 #: Modules of scikit-learn that pass ``groups`` to the splitter only, unless metadata routing is enabled.
 MODULES = ("sklearn.model_selection._validation", "sklearn.model_selection._search")
@@ -347,22 +350,18 @@ class FederatedModel(BaseEstimator):
     def _fit_data(self, X: Any, y: Any, groups: Any, *, on_refusal: str = "stop", **options: Any) -> Self:
         """Fit rows and outcomes, or a formula y to a table or to a federation."""
         settings = self._settings_of(y)
-        cohort: Any = self._cohort(X, y, groups, on_refusal)
-        if cohort is not None and cohort.level == "private":
-            settings = in_ranges(settings)
-        make = self._design(X, y, groups, settings, **options)
-        excluded: dict[str, str] = {}
-        while True:
-            try:
-                design = make(cohort)
-                found = self._complete(self._fit_design(design, settings), design)
-                break
-            except RefusalError as error:
-                if on_refusal == "stop" or cohort is None or not error.sites or set(cohort.names) <= set(error.sites):
-                    raise
-                excluded |= error.sites
-                cohort = cohort.without(error.sites)
-        self.fitted_ = fit = dataclasses.replace(found, excluded=excluded)
+        with counting_exchanges() as exchanges:
+            cohort: Any = self._cohort(X, y, groups, on_refusal)
+            if cohort is not None and cohort.level == "private":
+                settings = in_ranges(settings)
+            make = self._design(X, y, groups, settings, **options)
+            fit = self._fit_willing(make, cohort, settings, on_refusal)
+            self.fitted_ = fit = dataclasses.replace(fit, exchanges=exchanges)
+            if fit.run_folder is not None:
+                try:
+                    fit.write_run()
+                except StorageError as error:  # the fit is worth more than its report
+                    warn(f"the report has no summary of the fit: {error}", RuntimeWarning)
         if fit.imputed:
             warn(
                 f"means were put in where {', '.join(fit.imputed)} had no value: standard errors take them for known, "
@@ -371,12 +370,21 @@ class FederatedModel(BaseEstimator):
             )
         if fit.plan is not None:
             self.feature_names_in_, self.n_features_in_ = np.array(fit.names.features, dtype=object), len(fit.coef.T)
-        if fit.run_folder is not None:
-            try:
-                fit.write_run()
-            except StorageError as error:  # the fit is worth more than its report
-                warn(f"the report has no summary of the fit: {error}", RuntimeWarning)
         return self
+
+    def _fit_willing(self, make: MakeDesign, cohort: Any, settings: Settings, on_refusal: str) -> FitResult:
+        """Return the fit of all sites, or of those that do not refuse."""
+        excluded: dict[str, str] = {}
+        while True:
+            try:
+                design = make(cohort)
+                found = self._complete(self._fit_design(design, settings), design)
+                return dataclasses.replace(found, excluded=excluded)
+            except RefusalError as error:
+                if on_refusal == "stop" or cohort is None or not error.sites or set(cohort.names) <= set(error.sites):
+                    raise
+                excluded |= error.sites
+                cohort = cohort.without(error.sites)
 
     def _fit_design(self, design: Design, settings: Settings, search: Search | None = None) -> FitResult:
         """Return the fit of a design; ``search`` finds a parameter of the family together with the coefficients."""
@@ -482,6 +490,43 @@ class FederatedModel(BaseEstimator):
         """Return how good the fit was after its rounds: :meth:`fpdfp.models.result.FitResult.learning_curve`."""
         options = {"sample_weight": sample_weight, "offset": offset, "strata": strata, "level": level}
         return self._fitted().learning_curve(self._new_rows(X, y), y, groups, points=points, **options)
+
+    def profile_intervals(
+        self, X: Any, y: Any = None, groups: Any = None, *, names: Sequence[str] | None = None, level: float = 0.95,
+        **options: Any,
+    ) -> ProfileIntervals:  # fmt: skip
+        """Return intervals and tests of coefficients by the profile likelihood, as ``confint`` of R's MASS.
+
+        They hold better than those of :meth:`table` where rows are few or effects large, and with ``penalty="firth"``
+        also where outcomes are separated: then they are those of the penalised likelihood, as of R's ``logistf``. With
+        a dispersion, limits are by the F distribution. Each limit takes some six exchanges with all sites (twice as
+        many with Firth's penalty), and each test some four.
+
+        Parameters
+        ----------
+        X, y, groups, options
+            The data of the fit, as in ``fit``; for a formula y may be missing.
+        names
+            Of coefficients; by default all.
+        level
+            Of the intervals.
+
+        Examples
+        --------
+        >>> import fpdfp
+        >>> dose, cured = [[0.0], [0.0], [0.0], [1.0], [1.0], [1.0]], [0, 0, 0, 1, 1, 1]
+        >>> model = fpdfp.FederatedLogisticRegression("firth").fit(dose, cured)
+        >>> print(model.profile_intervals(dose, cured, names=["x0"]))
+            coefficient   2.5 %  97.5 %      p
+        x0        3.892  0.4389   9.748  0.024
+        profile likelihood, 21 exchanges
+        """
+        fit = self._fitted()
+        quantile_of(level)
+        y = fit.formula if y is None else y
+        settings = self._settings_of(y)
+        make = self._design(X, y, groups, settings, **options)
+        return profile_intervals(fit, make(self._cohort(X, y, groups, "stop")), names, level)
 
     def write_run(
         self, folder: str | os.PathLike[str] | None = None, *, name: str | None = None, errors: Kind = "model",

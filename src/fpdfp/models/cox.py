@@ -23,11 +23,12 @@ from fpdfp.models.design import Design, Settings
 from fpdfp.models.formulas import Asking, Plan
 from fpdfp.models.outcomes import Data, Hazards, Outcome
 from fpdfp.models.penalty import ModelPenalty, Name
-from fpdfp.models.result import EventTimes, FitResult
+from fpdfp.models.result import VARIES, EventTimes, FitResult
 from fpdfp.models.rows import read_rows
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves
 from fpdfp.survival.counts import check_grid
 from fpdfp.survival.proportionality import ProportionalityTests, Transform
+from fpdfp.traffic import count_exchange
 
 
 class FederatedCoxRegression(FederatedModel):
@@ -218,8 +219,10 @@ class FederatedCoxRegression(FederatedModel):
         return self._design_of_rows(X, data, groups, settings, lambda *_: (outcome, None))
 
     def _complete(self, fit: FitResult, design: Design) -> FitResult:
-        """Ask for concordance and baseline hazards, and count the exchanges."""
+        """Ask for concordance and baseline hazards."""
         assert fit.run is not None
+        if fit.plan is not None and fit.plan.design.varies:
+            return dataclasses.replace(fit, times=EventTimes(None, None, VARIES))
         x, grid = fit.run.x.astype(np.float64), self._baseline_times()
         concordance: Concordance | None = None
         found: list[Baselines] = []
@@ -231,6 +234,8 @@ class FederatedCoxRegression(FederatedModel):
             found = [] if self.baseline is False else [find_baselines(part, x, self.ties, grid) for part in parts]
             up = 8 * sum(len(pack(write_answer(one))) for one in [*sums, *found])
             down = (len(sums) + len(found)) * plain_bits(x.shape, x.dtype)
+            for what in ["concordance", *(["baseline"] if found else [])]:
+                count_exchange(what)
         else:
             assert design.cohort is not None
             assert design.spec is not None
@@ -243,11 +248,6 @@ class FederatedCoxRegression(FederatedModel):
             except RefusalError as error:
                 refused = f"{error} (give baseline=[…], the times at which sites tell their hazards)"
             up, down = asking.up, asking.down
-        exchanges = dict(fit.exchanges)
-        if concordance is not None:
-            exchanges["concordance"] = 1
-        if found:
-            exchanges["baseline hazards"] = 1
         baselines = {
             str(name): {
                 stratum: one.unscale(x, *design.scaled) for stratum, one in zip(site.strata, site.hazards, strict=True)
@@ -255,7 +255,7 @@ class FederatedCoxRegression(FederatedModel):
             for name, site in zip(fit.sites, found, strict=True)
         } if found else None  # fmt: skip
         return dataclasses.replace(
-            fit, times=EventTimes(baselines, concordance, refused), exchanges=exchanges, bits_up=fit.bits_up + up,
+            fit, times=EventTimes(baselines, concordance, refused), bits_up=fit.bits_up + up,
             bits_down=fit.bits_down + down,
         )  # fmt: skip
 

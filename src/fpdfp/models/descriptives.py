@@ -17,14 +17,14 @@ from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.columns import Agreed, Levels, Schemas
-from fpdfp.federation.descriptives import DescriptionQuestion, Descriptions, HistogramQuestion, Histograms
+from fpdfp.federation.descriptives import MOST_EDGES, DescriptionQuestion, Descriptions, HistogramQuestion, Histograms
 from fpdfp.federation.questions import LogRankQuestion, MomentsQuestion, RiskQuestion, SchemaQuestion
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.parsing import parse
 from fpdfp.formula.tree import Categorical, Coded, Column, Formula, Level, Numeric, Survival
 from fpdfp.inference.hypotheses import HypothesisTest
 from fpdfp.inference.table import format_number, format_p
-from fpdfp.inference.table_one import LevelRows, NumberRow, TableOne, find_quantile
+from fpdfp.inference.table_one import LevelRows, NumberRow, RankTest, TableOne, find_quantile
 from fpdfp.models.formulas import Asking, check_response
 from fpdfp.survival import RiskCounts, RiskTotal, SurvivalCurve, kaplan_meier
 from fpdfp.survival.counts import check_grid
@@ -46,9 +46,10 @@ def table_one(
 ) -> TableOne:
     """Return the first table of a paper: means and deviations, or counts and percentages, of columns by group.
 
-    Sites tell sums; means, deviations, tests and standardised differences are exact. There is no rank test: it needs
-    the order of all rows. A column of which a site cannot tell a group without telling few rows is withheld there, and
-    the table states at how many sites.
+    Sites tell sums; means, deviations, tests and standardised differences are exact. With quartiles, two groups are
+    compared by Wilcoxon's test too, from counts in cells, with bounds of the p value of exact ranks; whole numbers have
+    a cell each where that is at most 500 cells, and then it is exact. A column of which a site cannot tell a group
+    without telling few rows is withheld there, and the table states at how many sites.
 
     Parameters
     ----------
@@ -169,7 +170,7 @@ def histogram(
         raise ArgumentError("column", f"must hold numbers, got {column!r}; table_one counts levels")
     if edges is None:
         plain = DescriptionQuestion(asked.question.columns)
-        grid = _find_edges(asked.cohort.ask(plain).sums)[0]
+        grid = _find_edges(asked.cohort.ask(plain).sums, asked.whole)[0]
     else:
         grid = _checks.float_array("edges", edges, dtype=np.float64)
         if grid.ndim != 1 or not grid.size or (np.diff(grid) <= 0).any():
@@ -248,13 +249,14 @@ def correlations(source: Any, columns: Sequence[str], groups: Any = None) -> Cor
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """What is asked: the columns of numbers and the factors, and their order in the table."""
+    """What is asked: the columns of numbers and the factors, their order in the table, and which are whole numbers."""
 
     cohort: TableCohort
     numbers: tuple[str, ...]
     factors: tuple[Coded, ...]
     by: Coded | None
     order: tuple[str, ...]
+    whole: tuple[bool, ...]
 
     @property
     def question(self) -> DescriptionQuestion:
@@ -292,7 +294,8 @@ def _read(source: Any, columns: Sequence[str], by: str | None, groups: Any, leve
         else:
             coded.append(made)
     made_by = None if group is None else _code(group, getattr(group, "column", ""), agreed)
-    return _Asked(source, tuple(numbers), tuple(coded), made_by, tuple(order))
+    whole = tuple(agreed.kinds[name] == "integer" for name in numbers)
+    return _Asked(source, tuple(numbers), tuple(coded), made_by, tuple(order), whole)
 
 
 def _read_column(text: str) -> Numeric | Categorical:
@@ -324,16 +327,18 @@ def _number_rows(asked: _Asked, total: Descriptions) -> list[tuple[str, NumberRo
     ]
 
 
-def _find_edges(total: Descriptions) -> list[Array]:
-    """Return the edges of histograms: the same whatever groups there are."""
+def _find_edges(total: Descriptions, whole: Sequence[bool]) -> list[Array]:
+    """Return the edges of histograms, the same whatever groups there are: whole numbers have a cell each, if few."""
     edges = []
-    for known, means, scatters in zip(total.known, total.means, total.scatters, strict=True):
+    for known, means, scatters, integer in zip(total.known, total.means, total.scatters, whole, strict=True):
         n = int(known.sum())
         mean = float(known @ means) / max(n, 1)
         variance = float(scatters.sum() + known @ (means - mean) ** 2) / max(n - 1, 1)
         deviation = math.sqrt(variance) or max(abs(mean), 1.0)
         step = 10.0 ** math.floor(math.log10(deviation / STEPS))
         step *= max(one for one in (1.0, 2.0, 5.0) if one * step <= deviation / STEPS * (1 + 1e-9))
+        if integer and 2 * COVERED * deviation + 2 <= MOST_EDGES:
+            step = 1.0
         first, last = math.floor((mean - COVERED * deviation) / step), math.ceil((mean + COVERED * deviation) / step)
         edges.append(np.arange(first, last + 1) * step)
     return edges
@@ -344,7 +349,7 @@ def _add_quartiles(asked: _Asked, total: Descriptions, found: dict[str, NumberRo
     kept = [i for i in range(len(asked.numbers)) if not total.withheld[i]]
     if not kept:
         return {}
-    edges = _find_edges(total)
+    edges = _find_edges(total, asked.whole)
     names = tuple(asked.numbers[i] for i in kept)
     told: Histograms = asked.cohort.ask(HistogramQuestion(names, [edges[i] for i in kept], asked.by)).sums
     made = {}
@@ -353,7 +358,8 @@ def _add_quartiles(asked: _Asked, total: Descriptions, found: dict[str, NumberRo
             tuple(find_quantile(low, high, int(n), edges[i].tolist(), share) for share in (0.25, 0.5, 0.75))
             for low, high, n in zip(least, most, totals, strict=True)
         )
-        made[name] = dataclasses.replace(found[name], quartiles=quartiles)
+        ranks = RankTest.of_counts(least, most, totals) if len(totals) == 2 else None
+        made[name] = dataclasses.replace(found[name], quartiles=quartiles, ranks=ranks)
     return made
 
 

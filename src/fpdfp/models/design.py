@@ -249,6 +249,8 @@ def design_of_formula(
     assert arranged is not None
     found = arranged
     design = found.design
+    if design.varies and (settings.penalty.penalises or settings.standardize):
+        raise ArgumentError("penalty", "must be 'none', and standardize False, where effects change with time")
     if design.cluster is not None and outcome.loss not in ("Cox", "GLM"):
         raise ArgumentError("formula:", "cluster(…) is for models of times and of one linear predictor")
     diagonal = settings.wanted_moments(d)

@@ -17,7 +17,7 @@ from fpdfp.federation.columns import Agreed, Levels, Schemas
 from fpdfp.federation.questions import MomentsQuestion, SchemaQuestion, SumsQuestion, SumsTotal
 from fpdfp.formula.coding import Design, Imputation, Term, code
 from fpdfp.formula.evaluation import NO_VALUE
-from fpdfp.formula.parsing import parse, parse_weights
+from fpdfp.formula.parsing import clocks_of, parse, parse_weights
 from fpdfp.formula.tree import Arithmetic, Column, Formula, Level, Number, Numeric, Standard, Survival, rebuild
 
 IMPUTATIONS: tuple[Imputation, ...] = ("drop", "mean", "indicator")
@@ -106,7 +106,14 @@ def plan(
     plain = rebuild(formula, lambda node: node.inner if isinstance(node, Standard) else node)
 
     def design_of(tree: Formula) -> Design:
-        return code(tree, agreed.kinds, agreed.levels, missing=missing, absent=agreed.absent)
+        # The hazard has what is the same in all rows at a time: levels are coded as besides that.
+        clocks = tuple((one,) for one in clocks_of(tree))
+        tree = dataclasses.replace(tree, terms=(*clocks, *tree.terms))
+        made = code(tree, agreed.kinds, agreed.levels, missing=missing, absent=agreed.absent)
+        if not clocks:
+            return made
+        kept = [dataclasses.replace(one, term=one.term - len(clocks)) for one in made.terms if one.term >= len(clocks)]
+        return dataclasses.replace(made, terms=tuple(kept), titles=made.titles[len(clocks) :])
 
     design = design_of(plain)
     sums: SumsTotal = asking.ask(SumsQuestion(design, classes))

@@ -132,7 +132,9 @@ def _floats(argument: str, values: Any, *, infinite: bool = False) -> Array:
     return array
 
 
-Name = Literal["graph", "fused", "group", "sparse group", "l1", "elasticnet", "mcp", "scad", "ridge", "none"]
+Name = Literal[
+    "graph", "fused", "group", "sparse group", "l1", "elasticnet", "mcp", "scad", "ridge", "firth", "none",
+]  # fmt: skip
 #: The weight of a penalty that is given without one.
 WEIGHT = 1e-3
 #: The most l1 problems of a concave penalty, and the change of weights, relative to that of the penalty, at which
@@ -348,6 +350,34 @@ class NoPenalty(ModelPenalty):
 
     def _build(self, columns: Columns, details: Details) -> tuple[penalties.Penalty, linops.LinOp | None]:
         return penalties.Zero(), None
+
+
+class Firth(NoPenalty):
+    """Half the logarithm of the determinant of the information, of Firth (1993); ``penalty="firth"``.
+
+    For logistic, Poisson and Cox models: estimates are finite where outcomes are separated, and less biased where rows
+    are few. It has no weight. Standard errors are those of the information at the estimates; for separated outcomes
+    use :meth:`fpdfp.FederatedGLM.profile_intervals`, which are those of the penalised likelihood.
+
+    Examples
+    --------
+    >>> import fpdfp
+    >>> model = fpdfp.FederatedLogisticRegression("firth").fit([[0.0], [0.0], [1.0], [1.0]], [0, 0, 1, 1])
+    >>> model.coef_.round(4)
+    array([[3.2189]])
+    """
+
+    name = "firth"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("weight", "factors"):
+            if getattr(self, name) is not None:
+                raise ArgumentError(name, "must be None: Firth's penalty has none")
+
+    def describe(self) -> str:
+        """Return the name as a summary shows it."""
+        return "Firth's"
 
 
 class L1(ModelPenalty):
@@ -740,7 +770,7 @@ class TotalVariation(ModelPenalty):
 
 #: The penalties by their names.
 KINDS: dict[str, type[ModelPenalty]] = {
-    kind.name: kind for kind in (Graph, Fused, Group, SparseGroup, L1, ElasticNet, MCP, SCAD, Ridge, NoPenalty)
+    kind.name: kind for kind in (Graph, Fused, Group, SparseGroup, L1, ElasticNet, MCP, SCAD, Ridge, Firth, NoPenalty)
 }  # fmt: skip
 
 

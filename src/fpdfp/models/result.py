@@ -49,7 +49,7 @@ from fpdfp.inference.table import format_number
 from fpdfp.models.evaluation import CohortSites, Sites, evaluate_sites, sites_of
 from fpdfp.models.formulas import Plan
 from fpdfp.models.outcomes import Classes, Compared, Hazards, Ordered, Outcome, Scaled, Symmetric
-from fpdfp.models.penalty import Columns, Limits, ModelPenalty, Names
+from fpdfp.models.penalty import Columns, Firth, Limits, ModelPenalty, Names
 from fpdfp.models.random_effects import Variances
 from fpdfp.models.rows import as_rows, column, read_response
 from fpdfp.privacy.accounting import Spent
@@ -125,6 +125,12 @@ BOUNDED = (
 )
 
 
+#: Why there are no baselines, predictions and concordances.
+VARIES = "effects change with time"
+#: The most that coefficients are taken to be of the rows near a quantile.
+MOST_OWN = 0.9
+
+
 @dataclasses.dataclass(frozen=True)
 class EventTimes:
     """Results for event times besides the coefficients.
@@ -185,7 +191,7 @@ class FitResult:
     penalty, refusal, graph
         The penalty with its weight; why there are no standard errors; the graph of features.
     status, n_iter, n_steps, bits_up, bits_down, exchanges
-        How the fit ended, its rounds, how many problems were solved, all bits, and exchanges after the run by purpose.
+        How the fit ended, its rounds, how many problems were solved, all bits, and all exchanges with sites by purpose.
     run, iterates, options, columns, scaled, ridge
         The last run, iterates of all, the options, the columns of x with their scaling, and the ridge that sites were
         sent; None for a model that was read from a file.
@@ -196,6 +202,8 @@ class FitResult:
         What a private fit has cost: ε, δ, their unit, and what was released; None for another.
     variances
         Those of random intercepts of sites.
+    effective_rows
+        How many rows near a quantile the density of the residuals is estimated from; None for other families.
     aliased
         The coefficients of a formula that are not estimated, since other columns determine theirs.
     """
@@ -241,6 +249,7 @@ class FitResult:
     variances: Variances | None = None
     theta: float | None = None
     theta_standard_error: float | None = None
+    effective_rows: float | None = None
     times: EventTimes | None = None
     choice: Choice | None = None
     run_folder: FilePath | None = None
@@ -278,7 +287,11 @@ class FitResult:
     def coefficients(self) -> dict[str, Any]:
         """The coefficients by name, the intercept first; for several classes by class."""
         found = self.outcome.coefficients(self)
-        return {name: value for name, value in found.items() if name not in self.aliased}
+        return {
+            name: {one: number for one, number in value.items() if f"{name}: {one}" not in self.aliased}
+            if isinstance(value, dict) else value
+            for name, value in found.items() if name not in self.aliased
+        }  # fmt: skip
 
     @property
     def fixed_effects(self) -> Array:
@@ -304,8 +317,7 @@ class FitResult:
 
     def flat(self) -> tuple[list[str], Array]:
         """Return the names of all coefficients and their values, in the order of the sums of sites."""
-        effects = self.outcome.effect_names(self.site_names, self.fixed_effects.shape[-1])
-        names = self.outcome.names_of_x(self.names.features, intercept=self.has_intercept, effects=effects)
+        names = self.outcome.names_of(self)
         values = self.outcome.values(self)
         kept = [j for j, name in enumerate(names) if name not in self.aliased]
         return [names[j] for j in kept], values[kept]
@@ -332,7 +344,8 @@ class FitResult:
         errors
             ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
             :func:`fpdfp.inference.covariance`. For quantiles, which are no model of a distribution, ``"model"`` means
-            ``"robust"``. For Cox models, and with ``cluster(…)`` in the formula, ``"robust"`` means ``"HC0"``, as R's
+            ``"HC0"`` with a correction for few rows near the quantile: see :class:`fpdfp.families.Quantile`.
+            For Cox models, and with ``cluster(…)`` in the formula, ``"robust"`` means ``"HC0"``, as R's
             ``coxph(robust=TRUE)``; with clusters the scores of rows that belong together are added up first.
         level
             Of the intervals.
@@ -344,14 +357,16 @@ class FitResult:
         family = self.outcome.likelihood
         kind = errors
         if errors == "model" and not family.is_likelihood:
-            kind = "robust"
+            kind = "HC0"
         cluster = None if self.plan is None else self.plan.design.cluster
         if kind == "robust" and (isinstance(self.outcome, Hazards) or cluster is not None):
             kind = "HC0"
         found = coefficient_table(
             *self._ordered(), has_dispersion=family.has_dispersion, errors=kind, level=level,
-            exponentiate=exponentiate, penalty=self.penalty.describe(),
+            exponentiate=exponentiate, penalty=self.penalty.describe() if self.penalised else "none",
         )  # fmt: skip
+        if errors == "model" and self.effective_rows is not None:
+            found = _correct_quantile(found, self.effective_rows)
         if cluster is not None and kind in ("HC0", "HC1"):
             found = dataclasses.replace(found, errors=f"{found.errors}, clustered by {cluster.column}")
         if errors == "model" and isinstance(self.outcome, Ordered | Hazards):
@@ -449,6 +464,8 @@ class FitResult:
     def _remarks(self) -> list[str]:
         """Return what a reader should know of the coefficients."""
         remarks = []
+        if isinstance(self.penalty, Firth):
+            remarks.append("Firth's penalty: where outcomes are separated use profile_intervals, not the limits above")
         if self.privacy is not None:
             remarks.append(str(self.privacy))
         if self.aliased:
@@ -507,7 +524,7 @@ class FitResult:
         sites, (names, _) = self._needed(), self.flat()
         hessian = sum(sites[1:], sites[0]).hessian
         if isinstance(self.outcome, Ordered):  # as of models with an intercept
-            count = len(self.coef) + len(self.effects)
+            count = len(names) - len(self.outcome.threshold_names())
             cross, inner = hessian[:count, count:], hessian[count:, count:]
             hessian, names = hessian[:count, :count] - cross @ np.linalg.solve(inner, cross.T), names[:count]
         return variance_inflation(hessian, names, self._terms())
@@ -739,6 +756,8 @@ class FitResult:
         """
         if self.plan is None or not isinstance(self.outcome, Hazards):
             raise ArgumentError("model", "must be a Cox model of a formula for a test of proportional hazards")
+        if self.plan.design.varies:
+            raise ArgumentError("model", f"must have proportional hazards to test, but {VARIES}")
         _checks.choice("transform", transform, get_args(Transform))
         cohort = (X if isinstance(X, TableCohort) else LocalCohort(X, groups)).at_level()
         d, kept = len(self.coef), [j for j, name in enumerate(self.names.features) if name not in self.aliased]
@@ -963,13 +982,21 @@ class FitResult:
         )  # fmt: skip
 
 
+def _correct_quantile(table: Table, rows: float) -> Table:
+    """Return a table of a quantile with errors for the number of rows near it, of which p fit themselves."""
+    p = len(table.names)
+    share, df = min(p / rows, MOST_OWN), max(rows - p, 1.0)
+    words = f"robust, corrected for {rows:.0f} effective rows near the quantile"
+    return dataclasses.replace(table, covariance=table.covariance / (1.0 - share) ** 2, df=df, errors=words)
+
+
 #: The fields that models show regardless, and those that they show where there are any.
 SHOWN = (
     "coef", "intercept", "coefficients", "sites", "rows", "left_out", "excluded", "n_iter", "n_steps", "bits_up",
     "bits_down", "status", "formula", "information", "exchanges", "deviance", "null_deviance", "penalty", "run_folder",
     "aliased", "privacy",
 )  # fmt: skip
-PRESENT = ("thresholds", "plan", "graph", "iterates", "theta", "theta_standard_error")
+PRESENT = ("thresholds", "plan", "graph", "iterates", "theta", "theta_standard_error", "effective_rows")
 #: What models show by another name than it has here.
 ALIASES: dict[str, Any] = {
     "result": lambda fit: fit.run,

@@ -309,7 +309,7 @@ def read_parameter(value: Any, name: str) -> Any:
 
 def _write_penalty(value: Any) -> Any:
     """Write a penalty without what has no form in a file, as a graph that is an object."""
-    if isinstance(value, NoPenalty):
+    if type(value) is NoPenalty:
         return None
     fields = {name: one for name, one in _write_fields(value).items() if one is not UNKNOWN}
     return {"class": type(value).__name__, "fields": fields}
@@ -343,7 +343,7 @@ KEPT: dict[str, Codec] = {
     "information_": SITES, "exchanges_": COUNTS, "saturated_": NUMBER,
     "null_parameters_": INTEGER, "score_statistic_": optional(NUMBER),
     "variances_": optional(VARIANCES), "theta_": optional(NUMBER),
-    "theta_standard_error_": optional(NUMBER), "times_": TIMES, "family_": FAMILY,
+    "theta_standard_error_": optional(NUMBER), "effective_rows_": optional(NUMBER), "times_": TIMES, "family_": FAMILY,
     "periods_": NUMBERS, "aliased_": TEXTS,
 }  # fmt: skip
 #: Of these, what is not a field of the result under its own name.

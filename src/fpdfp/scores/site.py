@@ -121,6 +121,14 @@ class SiteScores:
                 found[name][:] = 0.0
         return found
 
+    def round_errors(self, digits: int) -> Array:
+        """Return the sums with those of absolute errors, where there are such, rounded to some digits of their own."""
+        sums, names = self.sums.copy(), EXACT["numbers"]
+        if self.hits is None and len(sums) == len(COMMON) + len(OWN) * len(names):
+            place = len(COMMON) + len(OWN) * names.index("mae")
+            sums[place : place + 2] = [float(f"{one:.{digits}g}") for one in sums[place : place + 2]]
+        return sums
+
     def withhold(self, name: str) -> Array:
         """Return the sums with zeros for one of the means over rows; the names belong to classes."""
         sums = self.sums.copy()

@@ -86,7 +86,7 @@ class Answered:
         self.ridge, self._gradient, self._rounding = ridge, gradient, rounding
         self.scale, self.gaps = 1.0, dict[float, float]()
 
-    def gradient(self, direction: Array | None = None) -> Array:
+    def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
         """Return Aᵀcθ with s = 1, for the direction that clients received."""
         return self._gradient
 
