@@ -663,7 +663,7 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
 
 
 def describe(name: str, column: Column) -> ColumnSchema:
-    """Return what a site can say of a column."""
+    """Return the description of a column at a site."""
     values, counts = np.unique(column.numbers[~column.missing], return_counts=True)
     distinct = len(values) > 1 and bool((counts == 1).all())
     most = {"category": MANY, "integer": FEW, "truth": 2}.get(column.kind, 0)

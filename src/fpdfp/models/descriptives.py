@@ -18,7 +18,7 @@ from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.columns import Agreed, Levels, Schemas
 from fpdfp.federation.descriptives import DescriptionQuestion, Descriptions, HistogramQuestion, Histograms, find_edges
-from fpdfp.federation.questions import LogRankQuestion, MomentsQuestion, RiskQuestion, SchemaQuestion
+from fpdfp.federation.questions import POWERS, LogRankQuestion, MomentsQuestion, RiskQuestion, SchemaQuestion
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.parsing import parse
 from fpdfp.formula.tree import Categorical, Coded, Column, Formula, Level, Numeric, Survival
@@ -57,7 +57,7 @@ def table_one(
     by
         The column that makes groups; None for all rows.
     quartiles
-        Whether sites are asked for histograms too, so that quartiles are known to a tenth of a deviation, or as far as
+        Whether sites send histograms too, so that quartiles are known to a tenth of a deviation, or as far as
         the site's least number of rows in a cell allows.
     levels
         As in ``fit``.
@@ -481,7 +481,8 @@ def log_rank_test(
     formula
         ``"Surv(time, event) ~ arm"``, and ``"… + strata(stage)"`` to compare rows of the same stratum alone.
     rho
-        The power of the survival curve that weighs events: 0 for the log-rank test, 1 for that of Peto and Peto.
+        The power of the survival curve that weighs events: 0 for the log-rank test, 1 for that of Peto and Peto, or
+        0.5.
     stratify
         Whether rows are compared with those of the same site alone. Sites then compute their sums from exact times, and
         no time leaves them. Otherwise they show counts, as for curves, and hazards must be the same at all sites.
@@ -499,6 +500,8 @@ def log_rank_test(
     if asked.group is None:
         raise ArgumentError("formula:", "must name the column of the groups that are compared, as in Surv(t, d) ~ arm")
     power = _checks.real("rho", rho)
+    if power not in POWERS:
+        raise ArgumentError("rho", f"must be 0, 0.5 or 1, got {power:g}")
     if _checks.flag("stratify", stratify):
         if times is not None:
             raise ArgumentError("times", "must be None with stratify=True, where sites use their exact times")
