@@ -25,6 +25,7 @@ import argparse
 import contextlib
 import cProfile
 import functools
+import math
 import pstats
 import sys
 import time
@@ -94,7 +95,7 @@ def central(where: BuiltScan, iterations: int, device: str) -> Curve:
         where.projections,
         where.geometry,
         where.tv / (where.scan.views * where.scan.weight),
-        nonnegative=False,
+        bounds=(-math.inf, math.inf),
         iterations=iterations,
         tol=0.0,
         device=device,
@@ -314,7 +315,7 @@ def main() -> None:
         where.projections,
         where.geometry,
         where.tv / (where.scan.views * where.scan.weight),
-        nonnegative=False,
+        bounds=(-math.inf, math.inf),
         iterations=150,
         tol=0.0,
         device=device,

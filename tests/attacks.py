@@ -40,6 +40,7 @@ from fpdfp.cohorts.losses import (
 )
 from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, HeldScores
 from fpdfp.cohorts.requests import Address, Place, Request
+from fpdfp.cohorts.sums import ANYWHERE, SumsAt
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
@@ -296,6 +297,9 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
     factor = fpdfp.linops.Matrix(np.outer(direction, direction)) if x.ndim == 1 else None
     some = np.sort(rng.choice(x.size, int(rng.integers(1, x.size + 1)), replace=False)) if x.ndim == 1 else np.zeros(1)
     wide = x.astype(np.float64)
+    parts: Any = [("value", "gradient"), ("gradient", "hessian"), ("information",), ("start",), ("facts",)][
+        rng.integers(5)
+    ]
     third = (
         np.outer(direction, direction).ravel()[: x.size**2].reshape(x.size, x.size) if x.ndim == 1 else np.eye(x.size)
     )
@@ -315,7 +319,8 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
         lambda: many_at(rng, x, DualSums, wants="gap", shrinks=np.ones(2)),
         lambda: Duals(digest([wide]), str(rng.choice(["start", "gradient", "curvature", "gap", "hessian"])), np.ones(1),
                       direction if rng.random() < 0.7 else None, 1.0, wide),
-    ][rng.integers(24)]()  # fmt: skip
+        lambda: SumsAt(parts, None if parts[0] in ANYWHERE else wide),
+    ][rng.integers(25)]()  # fmt: skip
 
 
 def computed_at(rng: np.random.Generator, x: Any) -> Callable[[Any], Any]:

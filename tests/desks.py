@@ -71,6 +71,8 @@ class Counts:
 
     def spend_point(self, points: int) -> None: ...
 
+    def note_fitted(self, x: Any) -> None: ...
+
     def note_outside(self) -> None: ...
 
     def divide(self, rows: int, key: bytes, folds: int) -> None: ...
@@ -118,12 +120,13 @@ def gradient(desk: Desk, x: Any, **others: Any) -> Any:
 class Desks(RemoteEngine):
     """An engine whose sites are desks."""
 
-    def __init__(self, desks: Sequence[Desk], model: Any = (), **options: Any) -> None:
+    def __init__(self, desks: Sequence[Desk], model: Any = (), rows: str = "", **options: Any) -> None:
         super().__init__(**{"patience": 1.0, **options})
         self.desks, self.model = list(desks), dict(model)
         self.plan = ""
         #: Models are told apart by their names.
         self.model_name = digest_of(self.model)
+        self.rows = {"rows": rows} if rows else {}
         #: All that the coordinator has sent and got: requests, and replies.
         self.seen: list[tuple[dict[str, Any], dict[str, Any]]] = []
         #: A reply may be changed on its way.
@@ -145,6 +148,7 @@ class Desks(RemoteEngine):
             envelope = {"kind": "request", "run": self.run_id, "sequence": 1, "model": self.model_name, "request": tree}
             envelope["plan"] = self.plan
             envelope |= {"each": True} if tree.get("each") else {}
+            envelope |= self.rows
             reply = self.desks[site].answer(unpack(pack(envelope)), ANALYST)
             if "needs_model" in reply:
                 reply = self.desks[site].answer(unpack(pack(envelope | {"spec": self.model})), ANALYST)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
@@ -22,8 +23,9 @@ from fpdfp.errors import ArgumentError, Refusal
 from fpdfp.federation import audit, outbox
 from fpdfp.federation.guard import TOO_FEW, check_columns, check_model
 from fpdfp.federation.policy import Policy, template
-from fpdfp.federation.request_guard import OUTBOX, STOPPED
+from fpdfp.federation.request_guard import OUTBOX, STOPPED, RequestGuard
 from fpdfp.federation.row_shares import effective, leverages, uncommon
+from fpdfp.federation.table import SiteTable
 from tests.desks import ANALYST, Desks, ask, close_all, gradient, guarded, make_desk
 
 ZERO = Request((At(np.zeros(4), ["values"]),))
@@ -237,6 +239,14 @@ class TestDesk:
         entry = audit.last_entry(desk.folder)
         assert entry is not None
         assert entry.outcome == outcome
+
+
+def test_a_pattern_that_no_column_fits_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = SiteTable.read(pd.DataFrame({"age": np.arange(20.0), "income": np.arange(20.0)}))
+    with RequestGuard("north", table, Policy(never=("incme", "age*", "*_id"), columns=("*",)), tmp_path / "north"):
+        assert [one.getMessage() for one in caplog.records] == [
+            "the policy names the columns 'incme', of which the table has none"
+        ]
 
 
 class TestExposure:

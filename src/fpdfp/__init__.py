@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
     from fpdfp.federation import Federation, Privacy
+    from fpdfp.federation.cohort import LocalCohort
     from fpdfp.folds import Folds
     from fpdfp.methods import (
         FPDFP,
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
         Fused,
         Graph,
         Group,
+        InverseProbability,
         Ridge,
         SparseGroup,
         TotalVariation,
@@ -150,6 +152,8 @@ __all__ = [
     "Group",
     "History",
     "InnerSolve",
+    "InverseProbability",
+    "LocalCohort",
     "ManyResult",
     "Minimum",
     "Network",
@@ -213,7 +217,8 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "CrossValidation ElasticNet Firth Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
+        "models": "CrossValidation ElasticNet Firth Fused Graph Group InverseProbability L1 MCP Ridge SCAD "
+        "SparseGroup TotalVariation "
         "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM "
@@ -222,6 +227,7 @@ __getattr__ = attach(
         "correlations fit_sites histogram load_model log_rank_test "
         "survival_curves table_one",
         "federation": "Federation Privacy",
+        "federation.cohort": "LocalCohort",
         "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "

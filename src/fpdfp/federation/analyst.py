@@ -168,14 +168,24 @@ class Federation(TableCohort):
         made = copy.copy(self)
         made._asking, made._engine = Asking(self._link), None
         made._choose([name for name in self.names if name not in sites])
+        made._whole = None if self._whole is None else self._whole.without(sites)
+        made.edges = self.edges
+        return made
+
+    def _take(self, condition: str) -> Federation:
+        made = copy.copy(self)
+        made._engine, made.edges = None, self.edges
         return made
 
     def propose(self, name: str | None = None, definition: str | None = None) -> Any:
         """Propose a variable to all sites, and return a data frame with the state of each proposal at each site.
 
-        Comparisons, arithmetic between columns and knots of splines may be used only where a site has approved them:
-        ``federation.propose("elderly", "age >= 65")``, and then ``"died ~ elderly"`` once all say yes. Without a name
-        nothing is proposed.
+        Comparisons, arithmetic between columns, knots of splines and definitions may be used only where a site has
+        approved them: ``federation.propose("elderly", "age >= 65")``, and then ``"died ~ elderly"`` or
+        ``federation.filter("elderly")`` once all say yes. Definitions make a column: ``cut(age, [40, 60])`` its
+        intervals, ``recode(smoking, {"former": "yes"})`` other values, ``years(birth, visit)`` a duration (also
+        ``months`` and ``days``), ``convert(weight, "kg", {"lb": 0.4536})`` one unit. Formulas have them by name, or as
+        they were proposed. Without a name nothing is proposed.
         """
         import pandas
 
@@ -279,10 +289,13 @@ class Federation(TableCohort):
             return PrivateCohort(self, self.privacy)
         from fpdfp.federation.masked import MaskedCohort
 
+        if self.rows:
+            raise ArgumentError("condition", f"must be none: sites of the level {self._level} answer about all rows")
         return MaskedCohort(self)
 
     def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
-        trees = dict.fromkeys(names, write(question) | ({"each": True} if each else {}))
+        rows = {"rows": self.rows} if self.rows else {}
+        trees = dict.fromkeys(names, write(question) | ({"each": True} if each else {}) | rows)
         came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
         answers = []
         for name in names:
@@ -303,6 +316,7 @@ class Federation(TableCohort):
             min_clients=self._min_sites,
             patience=self._patience,
             norm_bound=self._norm_bound,
+            rows=self.rows,
         )
         names = [*spec.design.names, *(["Intercept"] if spec.intercept else [])]
         model = linear_model(

@@ -15,6 +15,8 @@ FORMAT = 1
 #: An analysis is answered at this many points, and for this many scalings of its columns; each as many again cost
 #: another. A fit takes some 20 points, a path of 100 weights with five folds some 3,000.
 POINTS, MODELS = 5000, 8
+#: So many coefficients are known of a design.
+FITS = 100
 #: Points are written down so many ahead, so that not every request waits for the disk.
 AHEAD = 64
 #: Of so many runs it is known what data they were begun with.
@@ -39,6 +41,12 @@ class Spent:
         What each run was begun with: the fingerprint of the site's data.
     times
         A digest of the times at which each column of times was sent.
+    conditions
+        Those of rows that were answered about.
+    edges
+        Those at which columns were counted.
+    fitted
+        Digests of the coefficients of models, by their designs, of which standard errors were asked.
     """
 
     analyses: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -48,6 +56,9 @@ class Spent:
     divisions: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     data: dict[str, str] = dataclasses.field(default_factory=dict)
     times: dict[str, str] = dataclasses.field(default_factory=dict)
+    conditions: list[str] = dataclasses.field(default_factory=list)
+    edges: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    fitted: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -148,6 +159,20 @@ class Budget:
         known = self.spent.times.setdefault(column, times)
         self.policy.refuse_if(known != times, "fixed")
         self.write()
+
+    def note_fitted(self, design: str, x: str) -> None:
+        """Note coefficients of which standard errors are asked: the latest ones of a design."""
+        known = self.spent.fitted.setdefault(design, [])
+        if x not in known:
+            known.append(x)
+            del known[:-FITS]
+            self.write()
+
+    def note_condition(self, condition: str) -> None:
+        """Note the condition of rows that are answered about."""
+        if condition not in self.spent.conditions:
+            self.spent.conditions.append(condition)
+            self.write()
 
     def compare_data(self, run: str, data: str) -> None:
         """Refuse to continue a run that was begun with other data; write down first what could not be before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,15 +15,30 @@ from fpdfp.datasets.readers import csv_rows
 from fpdfp.errors import ArgumentError, ArgumentTypeError, DataSetError
 from fpdfp.federation.questions import ColumnSchema, Kind, Order, Schema
 from fpdfp.formula import tree
-from fpdfp.formula.parsing import nearest
-from fpdfp.formula.tree import Categorical, Formula, Level, Numeric
+from fpdfp.formula.evaluation import evaluate
+from fpdfp.formula.parsing import is_definition, nearest
+from fpdfp.formula.tree import (
+    Categorical,
+    Converted,
+    Cut,
+    Definition,
+    Elapsed,
+    Expression,
+    Formula,
+    Level,
+    Numeric,
+    Recode,
+)  # fmt: skip
 
 #: Integers of at most this many different values have levels.
 FEW = 50
 #: Endings of files that pandas unpacks and :mod:`fpdfp.datasets` does not; their rows are not checked.
 ARCHIVES = (".zip", ".zst", ".tar")
+#: Texts that are dates, and how many days other units of time have.
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}($|[ T])")
+DAYS = {"days": 1.0, "months": 30.4375, "years": 365.25}
 #: What may be declared of a column.
-DECLARED = ("unit", "type", "levels", "missing", "recode")
+DECLARED = ("unit", "type", "levels", "missing", "recode", "format")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +104,12 @@ def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
     from pandas.api import types
 
     wanted, unit = given.get("type"), given.get("unit")
-    if wanted is not None and wanted not in get_args(Kind)[:4]:
+    if wanted is not None and wanted not in get_args(Kind)[:5]:
         raise ArgumentError(
-            f"columns: {name!r}", f"type must be one of {', '.join(get_args(Kind)[:4])}, got {wanted!r}"
+            f"columns: {name!r}", f"type must be one of {', '.join(get_args(Kind)[:5])}, got {wanted!r}"
         )
+    if given.get("format") is not None and wanted != "date":
+        raise ArgumentError(f"columns: {name!r}", "has a format, which is for the type 'date' only")
     series = _clean(name, series, given)
     missing = series.isna().to_numpy(dtype=bool)
     values, listed = series[~missing], given.get("levels")
@@ -101,6 +119,8 @@ def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
         if listed is None:
             listed, order = list(map(_text, series.cat.categories)), "ordered" if series.cat.ordered else "listed"
     kind: Kind
+    if wanted == "date" or (wanted is None and _holds_dates(values)):
+        return _read_dates(name, series, given.get("format"), unit)
     if not len(values):
         kind = wanted or "empty"
     elif types.is_bool_dtype(values.dtype) or (values.dtype == object and all(isinstance(v, bool) for v in values)):
@@ -129,6 +149,101 @@ def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
     return Column(kind, numbers, missing, levels, unit, "sorted" if levels is None else order)
 
 
+def _holds_dates(values: Any) -> bool:
+    """Whether values are dates: of their type, or texts such as 2024-03-31."""
+    from pandas.api import types
+
+    if types.is_datetime64_any_dtype(values.dtype):
+        return True
+    texts = (values.dtype == object or types.is_string_dtype(values.dtype)) and len(values) > 0
+    return texts and all(isinstance(one, str) and DATE.match(one) is not None for one in values)
+
+
+def _read_dates(name: str, series: Any, form: str | None, unit: str | None) -> Column:
+    """Return a column of dates, as days since 1970."""
+    import pandas
+
+    try:
+        dates = pandas.to_datetime(series, format=form or "ISO8601", utc=True)
+    except (ValueError, TypeError) as error:
+        shown = "have dates such as 2024-03-31, or declare their format, as '%d.%m.%Y'"
+        raise ArgumentError(f"columns: {name!r}", f"must {shown}: {str(error).splitlines()[0]}") from None
+    missing = dates.isna().to_numpy(dtype=bool)
+    since = (dates - pandas.Timestamp("1970-01-01", tz="UTC")) / pandas.Timedelta(days=1)
+    return Column("date", np.where(missing, 0.0, since.to_numpy(dtype=np.float64)), missing, None, unit)
+
+
+def define(node: Expression | Definition, table: Any) -> Column:
+    """Return the column that a definition, or an expression, makes of a table.
+
+    A year has 365.25 days, and a month 30.4375.
+    """
+    if isinstance(node, Cut):
+        values = evaluate(node.cut, table, {})
+        missing = ~np.isfinite(values)
+        places = np.searchsorted(node.edges, np.where(missing, 0.0, values), "left" if node.right else "right")
+        return Column("category", places.astype(np.float64), missing, node.labels, order="ordered")
+    if isinstance(node, Elapsed):
+        start, end = (table.column(one.column) for one in (node.start, node.end))
+        for one, column in ((node.start, start), (node.end, end)):
+            if column.kind not in ("date", "empty"):
+                raise ArgumentError(f"the column {one.column!r}", f"must hold dates, but its type is {column.kind}")
+        missing = start.missing | end.missing
+        days = np.where(missing, 0.0, end.numbers - start.numbers)
+        return Column("number", days / DAYS[node.elapsed], missing, None, node.elapsed)
+    if isinstance(node, Converted):
+        column, known = (
+            table.column(node.converted.column),
+            {node.unit: 1.0, **dict(zip(node.units, node.factors, strict=True))},
+        )
+        if column.kind not in ("number", "integer", "empty") or column.unit not in known:
+            raise ArgumentError(
+                f"the column {node.converted.column!r}",
+                f"must be a number in one of the units {', '.join(known)}, but it is {column.kind} in "
+                f"{column.unit or 'no declared unit'}",
+            )
+        return Column("number", column.numbers * known[column.unit], column.missing, None, node.unit)
+    if isinstance(node, Recode):
+        return _recode(node, table.column(node.recode.column))
+    values = evaluate(node, table, {})
+    missing = ~np.isfinite(values)
+    whole = (values[~missing] == np.rint(values[~missing])).all()
+    return Column("integer" if whole else "number", np.where(missing, 0.0, values), missing)
+
+
+def _recode(node: Recode, column: Column) -> Column:
+    """Return a column with other values in place of some.
+
+    It holds numbers where no new value is a text, and all others are numbers.
+    """
+    if column.kind in ("other", "hidden", "date"):
+        raise ArgumentError(f"the column {node.recode.column!r}", f"must hold numbers or texts, but is {column.kind}")
+    found = np.unique(column.numbers[~column.missing])
+    own = [column.levels[int(one)] if column.levels else bool(one) if column.kind == "truth" else one for one in found]
+    replaced = {_text(old): new for old, new in zip(node.old, node.new, strict=True)}
+    new = [replaced.get(_text(one), one) for one in own]
+    texts = any(isinstance(one, str) for one in node.new)
+    numbers = np.zeros(len(found))
+    for place, one in enumerate(new):
+        try:
+            numbers[place] = np.nan if one is None else float(one)
+        except ValueError:
+            texts = True
+    lost = np.array([one is None for one in new], dtype=bool)
+    where = np.searchsorted(found, column.numbers)
+    where = np.minimum(where, max(len(found) - 1, 0))
+    missing = column.missing | (lost[where] if len(found) else False)
+    if not texts:
+        values = np.where(missing, 0.0, numbers[where]) if len(found) else np.zeros(len(column.numbers))
+        truth = len(new) > 0 and all(one is None or isinstance(one, bool) for one in new)
+        whole = bool((values == np.rint(values)).all())
+        return Column("truth" if truth else "integer" if whole else "number", values, missing, None, column.unit)
+    levels = tuple(sorted({_text(one) for one in new if one is not None}))
+    places = np.array([0 if one is None else levels.index(_text(one)) for one in new], dtype=np.float64)
+    values = np.where(missing, 0.0, places[where]) if len(found) else np.zeros(len(column.numbers))
+    return Column("category", values, missing, levels)
+
+
 def _clean(name: str, series: Any, given: Mapping[str, Any]) -> Any:
     """Return a column without the codes that are declared as missing, and with values replaced as declared."""
     import pandas
@@ -153,7 +268,7 @@ def _clean(name: str, series: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return the text of a level; that of a whole number has no point."""
+    """Return the text of a level; whole numbers have no point."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -333,8 +448,14 @@ class Schemas:
     def _kind(self, name: str) -> str:
         """Return the type of a column, if all sites have it and of one type."""
         found = self.of(name)
-        if not found:
+        if not found and not is_definition(name):
             raise ArgumentError("formula:", f"no site has the column {name!r}{nearest(name, self.names)}")
+        without = [site for site in self.sites if site not in found]
+        if without and is_definition(name):
+            raise ArgumentError(
+                "formula:",
+                f"{', '.join(without)} has not approved {name}: federation.propose('a_name', {name!r}) proposes it",
+            )
         for site, columns in zip(self.sites, self.by_site, strict=True):
             if site not in found:
                 raise ArgumentError(
@@ -348,6 +469,12 @@ class Schemas:
                 "formula:",
                 f"the policy of {', '.join(hidden)} does not allow the column {name!r} (columns and never in its "
                 "policy.toml); use another one, or ask for it",
+            )
+        dates = [site for site, one in found.items() if one.kind == "date"]
+        if dates:
+            raise ArgumentError(
+                "formula:",
+                f"the column {name!r} holds dates at {', '.join(dates)}; write years(start, end), or days or months",
             )
         other = [site for site, one in found.items() if one.kind == "other"]
         if other:
@@ -405,7 +532,7 @@ class Schemas:
                 )
             return tuple(given[name]), True
         for level, sites in owners.items():
-            if len(sites) == 1 and len(self.sites) > 1 and not any_level:
+            if len(sites) == 1 and len(self.sites) > 1 and not any_level and not name.startswith("cut("):
                 others = sorted((one for one in owners if len(owners[one]) > 1), key=str)
                 shown = ", ".join(map(repr, others[:12])) or "none"
                 raise ArgumentError(

@@ -1,8 +1,9 @@
-"""What a first table asks of sites: counts, means and deviations of columns by group, and histograms."""
+"""Questions of a first table: counts, means and deviations of columns by group, and histograms."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from fpdfp.errors import MessageError
 from fpdfp.formula.evaluation import codes
 from fpdfp.formula.tree import Coded
 
+#: Between the edges of a histogram is a tenth of a deviation, rounded to a number with one digit; they cover so many.
+STEPS, COVERED = 10, 5
 #: At most so many edges a histogram has.
 MOST_EDGES = 500
 
@@ -126,12 +129,14 @@ class Histograms:
         ([[0, 0, 5, 5, 9]], [[5, 5, 5, 5, 9]])
         """
         least, most = [], []
-        for below, totals in zip(self.least, self.totals, strict=True):
+        for below, above, totals in zip(self.least, self.most, self.totals, strict=True):
+            same = below == above  # what is not told here already stays so
             low, high = np.zeros_like(below), np.zeros_like(below)
             for group, (row, total) in enumerate(zip(below, totals.tolist(), strict=True)):
                 told, last = np.zeros(len(row), dtype=bool), 0
                 for place, count in enumerate(row.tolist()):
-                    if (count == last or count - last >= fewest) and (count == total or total - count >= fewest):
+                    near = 0 < count - last < fewest or 0 < total - count < fewest
+                    if same[group, place] and not near:
                         told[place], last = True, count
                 known = np.where(told, row, -1)
                 low[group] = np.maximum(np.maximum.accumulate(known), 0)
@@ -145,13 +150,17 @@ class Histograms:
 @question("histogram")
 @dataclasses.dataclass(frozen=True)
 class HistogramQuestion(Question):
-    """In how many rows columns are at most as large as given edges, over all rows or in each level of a column."""
+    """In how many rows columns are at most as large as given edges, over all rows or in each level of a column.
+
+    With ``fewest`` the cells between edges have at least this number of rows, also where a policy allows fewer.
+    """
 
     columns: tuple[str, ...]
     edges: list[Array]
     by: Coded | None = None
+    fewest: int = 1
 
-    reveals = reveals("table", designs="columns by", settings="edges", uses="count_below")
+    reveals = reveals("table", designs="columns by", settings="edges fewest", uses="count_below")
     answers = Histograms
 
     def __post_init__(self) -> None:
@@ -168,7 +177,7 @@ class HistogramQuestion(Question):
 
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
-        return table.count_below(self.columns, self.edges, self.by)
+        return table.count_below(self.columns, self.edges, self.by).coarsen(max(self.fewest, 1))
 
     def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Histograms:
         """Return the sums over sites."""
@@ -235,3 +244,20 @@ def count_below(table: Any, columns: Sequence[str], edges: Sequence[Array], by: 
         totals[i] = [len(one) for one in parts]
         counts.append(np.stack([np.searchsorted(one, grid, "right") for one in parts]).astype(np.int64))
     return Histograms(counts, counts, totals)
+
+
+def find_edges(total: Descriptions, whole: Sequence[bool]) -> list[Array]:
+    """Return the edges of histograms, the same whatever groups there are: whole numbers have a cell each, if few."""
+    edges = []
+    for known, means, scatters, integer in zip(total.known, total.means, total.scatters, whole, strict=True):
+        n = int(known.sum())
+        mean = float(known @ means) / max(n, 1)
+        variance = float(scatters.sum() + known @ (means - mean) ** 2) / max(n - 1, 1)
+        deviation = math.sqrt(variance) or max(abs(mean), 1.0)
+        step = 10.0 ** math.floor(math.log10(deviation / STEPS))
+        step *= max(one for one in (1.0, 2.0, 5.0) if one * step <= deviation / STEPS * (1 + 1e-9))
+        if integer and 2 * COVERED * deviation + 2 <= MOST_EDGES:
+            step = 1.0
+        first, last = math.floor((mean - COVERED * deviation) / step), math.ceil((mean + COVERED * deviation) / step)
+        edges.append(np.round(np.arange(first, last + 1) * step, max(0, -math.floor(math.log10(step)))))
+    return edges

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+import hashlib
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -36,9 +38,21 @@ from fpdfp.federation.row_shares import (
     shares,
     uncommon,
 )
-from fpdfp.formula.coding import Design
+from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import evaluate
-from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Missing, Number, Numeric, Spline, Survival, columns_of
+from fpdfp.formula.tree import (
+    Arithmetic,
+    Call,
+    Coded,
+    Column,
+    Missing,
+    Number,
+    Numeric,
+    Poly,
+    Spline,
+    Survival,
+    columns_of,
+)
 from fpdfp.losses.base import Losses
 from fpdfp.losses.classes import ClassModel, Softmax
 from fpdfp.losses.cox import Cox
@@ -64,27 +78,54 @@ EFFECTIVE, IN_A_GROUP = 30.0, 15.0
 TOO_FEW = sentences()["point"][1]
 #: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
 SMOOTH = ("brier", "deviance")
-#: To this many digits an area under a ROC curve is sent, and to this many of its own a mean absolute error; rows are
-#: counted at further points in this many cells.
-DIGITS, ERROR_DIGITS, CELLS, LEAST_CELLS = 4, 3, 24, 4
+#: So many digits has an area under a ROC curve that is sent; by up to this share sums with edges are larger.
+DIGITS, BLUR = 4, 1e-3
+#: In so many cells rows are counted at further points.
+CELLS, LEAST_CELLS = 24, 4
 
 
 # --- What may stand where ---------------------------------------------------------------------------------------------
 
 
-def check_design(design: Design, policy: Policy) -> None:
-    """Refuse columns that may not be used, and what is neither a column nor a transformation nor approved."""
+def check_design(design: Design, policy: Policy, edges: Mapping[str, Sequence[float]] | None = None) -> None:
+    """Refuse columns that may not be used, and what is neither a column nor a transformation nor approved.
+
+    ``edges`` are the edges at which this site has counted columns: knots of splines may be there.
+    """
     for name in [*design.columns, *design.filled]:
         check_column(name, policy)
-    check_response(design.response, policy)
+    if not is_trials(design):
+        check_response(design.response, policy)
     for what, node in (("the offset", design.offset), ("the weights", design.weights)):
-        _check_plain(what, node, policy)
+        if isinstance(node, InverseWeights):
+            check_design(node.treatment, policy, edges)
+        elif node is not design.weights or not is_trials(design):
+            _check_plain(what, node, policy)
     for term in design.terms:
         for factor in term.factors:
-            _check_factor(factor, policy)
+            _check_factor(factor, policy, edges)
         # (age - 30)(age - 31)… is zero but where one likes: a comparison by another name.
         used = [name for factor in term.factors for name in columns_of(factor)]
         policy.refuse_if(len(set(used)) < len(used), "twice", name=term.names[0])
+
+
+def is_trials(design: Design) -> bool:
+    """Whether a response is a share of successes, of plain columns, and weights are numbers of trials."""
+    response, weights = design.response, design.weights
+    return (
+        isinstance(weights, Arithmetic)
+        and isinstance(weights.left, Column)
+        and isinstance(weights.right, Column)
+        and weights.operator == "+"
+        and response == Arithmetic("/", weights.left, weights)
+    )
+
+
+def knots_of(design: Design, policy: Policy) -> list[Spline]:
+    """Return the splines of columns whose knots are not approved, but perhaps quantiles."""
+    factors = [factor for term in design.terms for factor in term.factors]
+    splines = [one for one in factors if isinstance(one, Spline) and isinstance(one.of, Column)]
+    return [one for one in splines if dataclasses.replace(one, name="") not in policy.approved]
 
 
 def check_column(name: str, policy: Policy) -> None:
@@ -106,9 +147,30 @@ def _check_plain(what: str, node: Any, policy: Policy) -> None:
     policy.refuse_if(not allowed, "plain", f"{node}", what=what)
 
 
-def _check_factor(factor: Numeric | Spline | Coded, policy: Policy) -> None:
-    if isinstance(factor, Spline):
-        policy.refuse_if(dataclasses.replace(factor, name="") not in policy.approved, "knots", name=factor.name)
+def check_condition(node: Any, policy: Policy) -> None:
+    """Refuse rows of a condition that is neither a column nor approved."""
+    for name in columns_of(node) if node not in policy.approved else ():
+        check_column(name, policy)
+    _check_plain("the condition of rows", node, policy)
+
+
+def check_parts(conditions: Sequence[Array], policy: Policy) -> None:
+    """Refuse rows by conditions that together reveal few rows.
+
+    Sums over rows that meet conditions, added and subtracted in any way, weigh all rows alike that meet the same ones.
+    So no part of the rows may be smaller than a site.
+    """
+    sizes = np.unique(np.stack(conditions), axis=1, return_counts=True)[1]
+    detail = f"parts of {sorted(sizes.tolist())} rows"
+    policy.refuse_if(sizes.min(initial=policy.rows) < policy.rows, "parts", detail, rows=policy.rows)
+
+
+def _check_factor(
+    factor: Numeric | Spline | Poly | Coded, policy: Policy, edges: Mapping[str, Sequence[float]] | None = None
+) -> None:
+    if isinstance(factor, Spline) and dataclasses.replace(factor, name="") not in policy.approved:
+        known = (edges or {}).get(factor.of.column, ()) if isinstance(factor.of, Column) else ()
+        policy.refuse_if(not {factor.lower, *factor.knots, factor.upper} <= set(known), "knots", name=factor.name)
     if isinstance(factor, Numeric) and not _is_allowed(bare(factor.value), policy):
         policy.refuse_if(True, "form", f"{factor.value}", name=factor.name, functions=", ".join(FUNCTIONS))
 
@@ -147,6 +209,14 @@ def check_centres(design: Design, rows: Any, policy: Policy, means: Array, centr
                 node: Any = factor.value
                 node = node.left if _has_number(node, "/") else node
                 _check_centre(evaluate(own, rows, known), node.right.number, term.names[0], policy)
+            if isinstance(factor, Poly):
+                column = evaluate(factor.poly, rows, known)
+                for number in factor.centres:
+                    _check_centre(column, number, factor.name, policy)
+                # What is subtracted is a ratio times an earlier one, which is as large as the range to its degree.
+                largest = max(map(abs, factor.ratios), default=0.0)
+                far = largest > FAR * max(float(np.ptp(column)), float(np.abs(column).max(initial=0.0))) ** 2
+                policy.refuse_if(far, "centre", name=factor.name)
     if centre is not None:
         names = [term.names[0] for term in design.terms for _ in term.names]
         for column, number, name in zip(design.matrix(rows, means).T, centre, names, strict=True):
@@ -217,9 +287,9 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
         others["the offset"] = losses._risk.table.offset[own][some]
     else:
         y = np.asarray(losses.targets_of(client))[some]
-        if isinstance(losses, Logistic | Softmax | ClassModel) or (
-            isinstance(losses, GLM) and isinstance(losses.distribution, Binomial)
-        ):
+        # Shares of trials are measurements, as other responses are.
+        two = isinstance(losses, GLM) and isinstance(losses.distribution, Binomial) and np.isin(y, (0.0, 1.0)).all()
+        if two or isinstance(losses, Logistic | Softmax | ClassModel):
             check_cells(np.unique(y, return_counts=True)[1], "classes", policy, where)
         others["the response"] = y.astype(np.float64)
         shifts = losses._rows.shifts
@@ -415,6 +485,9 @@ class Watch(Protocol):
     def spend_point(self, points: int) -> None:
         """Count points at which a model is answered."""
 
+    def note_fitted(self, x: Array) -> None:
+        """Note a point of which standard errors were asked."""
+
     def note_outside(self) -> None:
         """Count a point outside the domain."""
 
@@ -517,6 +590,8 @@ class GuardedData(Offer):
                 return np.full(len(clients), np.inf)
         with np.errstate(all="ignore"):
             answer = found(x, *given, **options)
+        if name in FITTED and points.shape == losses.shape and not outside:
+            watch.note_fitted(points)
         if outside:
             watch.note_outside()
             if name not in NUMBERS:
@@ -557,7 +632,10 @@ class GuardedData(Offer):
 
 
 class GuardedDuals(Offer):
-    """Dual points as questions get them: where a gap is infinite one row is out of range, which counts as a refusal."""
+    """Dual points as questions get them: where a gap is infinite one row is out of range, which counts as a refusal.
+
+    How a gap rises before tells the same row, so that gaps are blurred.
+    """
 
     __slots__ = ("_watch",)
 
@@ -574,9 +652,11 @@ class GuardedDuals(Offer):
 
         def gap(*given: Any) -> float:
             told = float(found(*given))
-            if not np.isfinite(told) and watch.policy.goes_by("domain"):
+            if not watch.policy.goes_by("domain"):
+                return told
+            if not np.isfinite(told):
                 watch.note_outside()
-            return told
+            return blur(told)
 
         return gap
 
@@ -590,6 +670,8 @@ AT_POINT = frozenset({
 })  # fmt: skip
 BY_CLIENT = frozenset({"value", "gradient", "hessian", "hessian_product", "dual_points"})
 SQUARES = frozenset({"sums_at", "overdispersion_at"})
+#: Those that standard errors of a fit need, at its coefficients.
+FITTED = frozenset({"informations", "sums_at"})
 NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
 #: Operations at many points, and what may be asked of dual points.
 AT_POINTS = frozenset({"evaluate_many", "duals_at_many"})
@@ -627,6 +709,18 @@ def coarsen(losses: Any, policy: Policy) -> Any:
 
 
 # --- What is hidden in answers ----------------------------------------------------------------------------------------
+
+
+def blur(number: float) -> float:
+    """Return a number that is up to a thousandth larger: by a hash of itself, so noise to whoever does not know it.
+
+    The same number is the same again, and a bound stays one.
+
+    >>> 2.0 <= blur(2.0) <= 2.002, blur(2.0) == blur(2.0), blur(np.inf)
+    (True, True, inf)
+    """
+    drawn = int.from_bytes(hashlib.sha256(struct.pack("<d", number)).digest()[:8], "little") / 2.0**64
+    return number * (1.0 + BLUR * drawn)
 
 
 def hide(schema: dict[str, Any], policy: Policy) -> dict[str, Any]:
@@ -768,7 +862,7 @@ def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *,
     areas = found.areas.copy()
     areas[:, 0], areas[:, 1] = np.round(areas[:, 0], DIGITS), 0.5 * 10.0**-DIGITS
     least = policy.cell
-    sums = found.round_errors(ERROR_DIGITS)  # Σ|y − xβ| has an edge at each row: its slopes beside it tell the row
+    sums = found.change_errors(blur)  # Σ|y − xβ| has an edge at each row: its slopes beside it tell the row
     try:
         predictors = [one.coarsen(max(least, _least_of_few(one)) if few else least) for one in found.predictors]
     except RefusalError:

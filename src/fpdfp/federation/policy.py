@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 from fpdfp import _checks
 from fpdfp._settings import Document, Table, suggest
 from fpdfp.errors import ArgumentError, ArgumentTypeError, Refusal
-from fpdfp.formula.parsing import parse_variable
+from fpdfp.formula.parsing import is_definition, name_of, parse_variable
 
 KINDS = ("schema", "sums", "moments", "products", "fits", "tests", "times", "evaluation")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -165,12 +165,19 @@ class Policy:
 
     @functools.cached_property
     def approved(self) -> frozenset[Any]:
-        """The expressions and splines that models may use unchanged."""
+        """The expressions, definitions and splines that models may use unchanged."""
         return frozenset(parse_variable(text) for text in self.variables.values())
 
+    @functools.cached_property
+    def _definitions(self) -> frozenset[str]:
+        """The names of columns that approved definitions make."""
+        return frozenset(name_of(text) for text in self.variables.values() if is_definition(text))
+
     def allows(self, column: str) -> bool:
-        """Whether a column may be used."""
-        return column in self.variables or (matches(column, self.columns) and not matches(column, self.never))
+        """Whether a column may be used; one that is named by its definition must be approved."""
+        if column in self.variables or column in self._definitions:
+            return True
+        return not is_definition(column) and matches(column, self.columns) and not matches(column, self.never)
 
     def goes_by(self, rule: str) -> bool:
         """Whether a rule is switched on."""

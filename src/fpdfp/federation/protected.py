@@ -182,6 +182,8 @@ class ProtectedGuard(RequestGuard):
         return inner if inner in (*SUMMED, "losses") else ""
 
     def _compute(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
+        if asked.get("rows"):
+            raise refuse("places", f"this site answers about all of its rows only (level {self.policy.level})")
         level = self.policy.level
         if kind == "schema":
             return {"reply": dump(declared_schema(self.policy))}

@@ -16,12 +16,13 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import Offer, Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
+from fpdfp.families import Binomial
+from fpdfp.federation.columns import DECLARED, FEW, Column, define, find_type, read_frame, show
 from fpdfp.federation.descriptives import Descriptions, Histograms, count_below, summarise
 from fpdfp.federation.questions import Baselines, ColumnSchema, LogRankQuestion, ModelSpec, Schema, Sums
-from fpdfp.formula.coding import Design
+from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import Rows, Values, codes, evaluate, level_of
-from fpdfp.formula.parsing import nearest, parse_variable
+from fpdfp.formula.parsing import is_definition, name_of, nearest, parse_condition, parse_variable
 from fpdfp.formula.tree import Coded, Expression, Level, Spline, Survival, columns_of
 from fpdfp.formula.tree import Column as ColumnNode
 from fpdfp.inference import Information
@@ -220,6 +221,9 @@ class SiteTable:
         The columns by name.
     rows
         How many rows there are.
+    derives
+        Whether columns are made where they are named by a definition, as ``cut(age, [40, 60])``. In a site's table
+        there are only those that it has approved.
 
     Examples
     --------
@@ -232,12 +236,15 @@ class SiteTable:
     stage category ('I', 'II') 0
     """
 
-    def __init__(self, columns: Mapping[str, Column], rows: int) -> None:
+    def __init__(self, columns: Mapping[str, Column], rows: int, *, derives: bool = False) -> None:
         self.columns = dict(columns)
         self.rows = rows
+        self.derives = derives
 
     @classmethod
-    def read(cls, source: Any, columns: Mapping[str, Mapping[str, Any]] | None = None) -> Self:
+    def read(
+        cls, source: Any, columns: Mapping[str, Mapping[str, Any]] | None = None, *, derives: bool = False
+    ) -> Self:
         """Return the table of a CSV or Parquet file, or of a data frame of pandas or Polars.
 
         Parameters
@@ -249,6 +256,9 @@ class SiteTable:
             What is known of some columns: ``{"age": {"unit": "years", "type": "number"}}``, and the order of
             ``"levels"`` of a categorical one. Types are found from the values where none is given. ``"missing"`` lists
             codes that mean no value, as ``["?", -9]``, and ``"recode"`` describes what to put in place of some values.
+            Dates that are not written as 2024-03-31 have ``"type": "date"`` and a ``"format"``, as ``"%d.%m.%Y"``.
+        derives
+            As of the class.
         """
         frame = read_frame(source)
         declared = {str(name): dict(given) for name, given in (columns or {}).items()}
@@ -268,7 +278,7 @@ class SiteTable:
             names[place]: find_type(names[place], frame.iloc[:, place], declared.get(names[place], {}))
             for place in kept
         }
-        return cls(made, len(frame))
+        return cls(made, len(frame), derives=derives)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -288,6 +298,8 @@ class SiteTable:
 
     def column(self, name: str) -> Column:
         """Return a column, or name which name is near."""
+        if self.derives and name not in self.columns and is_definition(name):
+            self.columns[name] = define(parse_variable(name), self)  # type: ignore[arg-type]
         if name not in self.columns:
             raise ArgumentError(
                 f"the column {name!r}",
@@ -298,32 +310,42 @@ class SiteTable:
     def values(self, column: str) -> Values:
         """Return the values of a column, as formulas read them."""
         found = self.column(column)
+        if found.kind == "date":
+            raise ArgumentError(f"the column {column!r}", "holds dates; write years(start, end), or days or months")
         if found.kind == "other":
             raise ArgumentError(f"the column {column!r}", "holds neither numbers nor texts, so it cannot be in a model")
         return Values(found.numbers, found.missing, found.levels)
 
     def with_variables(self, variables: Mapping[str, str]) -> SiteTable:
-        """Return the table with columns that are defined by expressions of others, as ``{"old": "age >= 65"}``.
+        """Return the table with columns that are defined by others, as ``{"old": "age >= 65"}``, and no further ones.
 
-        Splines have several columns: they are terms of formulas, and no columns of a table.
+        A definition such as ``cut(age, [40, 60])`` is a name of its column as well. Splines have several columns: they
+        are terms of formulas, and no columns of a table.
         """
-        made = dict(self.columns)
+        made, whole = dict(self.columns), SiteTable(self.columns, self.rows, derives=True)
         for name, text in variables.items():
             node = parse_variable(text)
             if name in made:
                 raise ArgumentError("variables", f"must have names that no column has, got {name!r}")
             if not isinstance(node, Spline):
-                values = evaluate(node, self, {})
-                missing = ~np.isfinite(values)
-                whole = (values[~missing] == np.rint(values[~missing])).all()
-                made[name] = Column("integer" if whole else "number", np.where(missing, 0.0, values), missing)
-        return SiteTable(made, self.rows)
+                made[name] = define(node, whole)
+                if is_definition(text):
+                    made[name_of(text)] = made[name]
+        return SiteTable(made, self.rows, derives=self.derives)
+
+    def where(self, text: str) -> Array:
+        """Return in which rows a condition holds, as ``"age >= 18"`` or the name of a variable."""
+        found = define(parse_condition(text), self)
+        if not np.isin(found.numbers[~found.missing], (0.0, 1.0)).all():
+            raise ArgumentError("condition", f"must be true or false in each row, as 'age >= 18', got {text!r}")
+        met: Array = (found.numbers == 1.0) & ~found.missing
+        return met
 
     def take(self, rows: Array, columns: Sequence[str] | None = None) -> SiteTable:
         """Return some rows, of some columns or all."""
         names = self.columns if columns is None else columns
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
-        return SiteTable({name: self.column(name).take(rows) for name in names}, count)
+        return SiteTable({name: self.column(name).take(rows) for name in names}, count, derives=self.derives)
 
     def answer(self, question: Question, check: Callable[[Array], None] | None = None, site: str = "") -> Any:
         """Answer a question about the table.
@@ -357,13 +379,13 @@ class SiteTable:
         """Return the rows that are used as a model has them; ``site`` is the name of the site that has them.
 
         Where effects change with time, and with ``split``, a row becomes one for each stretch up to an event of any
-        row, with the time of its end in the features; those of a person belong together.
+        row, with the time of its end in the features; rows of a person belong together.
         """
         used, rows = self.complete(spec.design)
         if not used.any():
             raise ArgumentError("table", "must have rows without missing values in the columns of the model, got none")
         person: IntArray | None = None
-        times: Any = None
+        times: Times | None = None
         if split and not spec.periods and spec.several_rows:
             rows, times, person = _split_by_events(spec.design.response, rows)
         X = rows.matrix_of(spec.design, spec.means)
@@ -372,8 +394,8 @@ class SiteTable:
         X = np.concatenate([X, np.tile([*([1.0] if spec.intercept else []), *effects], (len(X), 1))], axis=1)
         weights, response = rows.weigh(spec.design.weights), spec.design.response
         survives = isinstance(response, Survival)
-        if person is None:
-            times = read_times(response, rows) if isinstance(response, Survival) else None
+        if person is None and isinstance(response, Survival):
+            times = read_times(response, rows)
         y = times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes)
         if spec.class_weights:
             by_class = np.array(spec.class_weights)[y.astype(np.int64)]
@@ -396,13 +418,29 @@ class SiteTable:
             raise ArgumentError(name, f"is not finite in {int((~np.isfinite(found)).sum())} rows")
         return found
 
-    def weigh(self, node: Expression | None) -> Array | None:
+    def weigh(self, node: Expression | InverseWeights | None) -> Array | None:
         """Return the weight of each row, None if missing."""
         if node is None:
             return None
-        weights = self.number("the weight", node)
+        weights = self._invert(node) if isinstance(node, InverseWeights) else self.number("the weight", node)
         if not ((weights >= 0).all() and weights.any()):
             raise ArgumentError("weights", "must be at least 0 in all rows, and positive in some")
+        return weights
+
+    def _invert(self, node: InverseWeights) -> Array:
+        """Return weights by the probability of each row's own treatment."""
+        design, x = node.treatment, np.array(node.coefficients)
+        predictor = self.matrix_of(design, ()) @ x[: design.width] + (x[-1] if node.intercept else 0.0)
+        if design.offset is not None:
+            predictor = predictor + self.number("the offset", design.offset)
+        chance, treated = Binomial(node.link).mean(predictor), self.response(design.response, node.classes)
+        if not np.isin(treated, (0.0, 1.0)).all():
+            raise ArgumentError("weights", "must be of a model of a treatment of two values")
+        with np.errstate(divide="ignore", over="ignore"):
+            own = np.where(treated == 1.0, chance, 1.0 - chance)
+            weights: Array = 1.0 / own if node.estimand == "all" else np.where(treated == 1.0, 1.0, chance / own)
+        if not np.isfinite(weights).all():
+            raise ArgumentError("weights", "are not finite where the treatment of a row has the probability 0")
         return weights
 
     def matrix_of(self, design: Design, means: Sequence[float] | Array) -> Array:
@@ -452,8 +490,12 @@ class TableView(NamedTuple):
 
     def describe(self, columns: tuple[str, ...] | None) -> Schema:
         """Return what is said of some columns, or of all."""
+        for name in columns or () if self.table.derives else ():
+            if is_definition(name):
+                self.table.column(name)
         known = self.table.columns
-        names = list(known) if columns is None else [name for name in columns if name in known]
+        own = [name for name in known if not (self.table.derives and is_definition(name))]
+        names = own if columns is None else [name for name in columns if name in known]
         return Schema(self.table.rows, tuple(describe(name, known[name]) for name in names))
 
     def summarise(self, columns: tuple[str, ...], factors: tuple[Coded, ...], by: Coded | None) -> Descriptions:
@@ -494,7 +536,7 @@ class TableView(NamedTuple):
             [count.astype(np.int64) for count in counts],
             by_class.astype(np.int64),
             np.array(invalid, dtype=np.int64),
-            float(used.sum() if design.weights is None else rows.number("the weight", design.weights).sum()),
+            float(used.sum() if (weights := rows.weigh(design.weights)) is None else weights.sum()),
         )
 
     def moments(self, design: Design, means: Array, *, diagonal: bool) -> Moments:
@@ -621,7 +663,7 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
 
 
 def describe(name: str, column: Column) -> ColumnSchema:
-    """Return what a site can say of a column."""
+    """Return the description of a column at a site."""
     values, counts = np.unique(column.numbers[~column.missing], return_counts=True)
     distinct = len(values) > 1 and bool((counts == 1).all())
     most = {"category": MANY, "integer": FEW, "truth": 2}.get(column.kind, 0)

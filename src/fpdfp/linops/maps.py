@@ -310,8 +310,8 @@ class MaskedGradient(LinOp):
         place = np.full(inside.shape, -1)
         place[inside] = np.arange(count)
         #: For each axis and entry the number of the entry after it and before it, −1 for none.
-        self.following = np.full(self.out_shape, -1)
-        self.preceding = np.full(self.out_shape, -1)
+        self.following = np.full(self.out_shape, -1, dtype=np.int32)
+        self.preceding = np.full(self.out_shape, -1, dtype=np.int32)
         for axis in range(inside.ndim):
             first, second = (np.moveaxis(place, axis, 0)[part].ravel() for part in (slice(-1), slice(1, None)))
             both = (first >= 0) & (second >= 0)

@@ -21,6 +21,7 @@ from fpdfp.models.descriptives import (
     survival_curves,
     table_one,
 )
+from fpdfp.models.formulas import InverseProbability
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
 from fpdfp.models.penalty import (
@@ -66,6 +67,7 @@ __all__ = [
     "Group",
     "GroupCurves",
     "Histogram",
+    "InverseProbability",
     "Ridge",
     "SiteFits",
     "SparseGroup",

@@ -24,7 +24,7 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError, DataWarning, RefusalE
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, Information, Summary, Table
 from fpdfp.inference.covariances import Kind
-from fpdfp.inference.differences import SiteErrors
+from fpdfp.inference.heterogeneity import SiteErrors
 from fpdfp.inference.intervals import quantile_of
 from fpdfp.methods.base import Method
 from fpdfp.models.cross_validation import (
@@ -379,7 +379,8 @@ class FederatedModel(BaseEstimator):
             try:
                 design = make(cohort)
                 found = self._complete(self._fit_design(design, settings), design)
-                return dataclasses.replace(found, excluded=excluded)
+                condition = "" if cohort is None else cohort.rows
+                return dataclasses.replace(found, excluded=excluded, condition=condition)
             except RefusalError as error:
                 if on_refusal == "stop" or cohort is None or not error.sites or set(cohort.names) <= set(error.sites):
                     raise

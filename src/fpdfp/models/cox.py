@@ -20,7 +20,7 @@ from fpdfp.losses.cox import TIES, Ties
 from fpdfp.methods.base import Method
 from fpdfp.models.base import FederatedModel, MakeDesign
 from fpdfp.models.design import Design, Settings
-from fpdfp.models.formulas import Asking, Plan
+from fpdfp.models.formulas import Asking, InverseProbability, Plan
 from fpdfp.models.outcomes import Data, Hazards, Outcome
 from fpdfp.models.penalty import ModelPenalty, Name
 from fpdfp.models.result import VARIES, EventTimes, FitResult
@@ -140,7 +140,7 @@ class FederatedCoxRegression(FederatedModel):
         clusters: Any = None,
         sample_weight: Any = None,
         offset: Any = None,
-        weights: str | None = None,
+        weights: str | InverseProbability | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
         on_refusal: Literal["stop", "exclude"] = "stop",
@@ -165,7 +165,8 @@ class FederatedCoxRegression(FederatedModel):
         offset
             What is added to the linear predictor of each row.
         weights
-            With a formula: the column that weighs rows, or an expression of columns.
+            With a formula: the column that weighs rows, an expression of columns, or
+            :class:`fpdfp.InverseProbability`.
         missing, levels
             With a formula: as in :meth:`FederatedLogisticRegression.fit`.
         on_refusal

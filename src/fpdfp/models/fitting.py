@@ -28,8 +28,7 @@ from fpdfp.errors import ArgumentError, DataWarning, RefusalError, SeparationErr
 from fpdfp.families import Family, NegativeBinomial, Poisson, Quantile
 from fpdfp.families.base import link_of
 from fpdfp.inference import PENALISED, Information
-from fpdfp.inference.aliasing import Alias, find_alias
-from fpdfp.inference.separation import FAR, NOTHING, newton_step
+from fpdfp.inference.estimability import FAR, NOTHING, Alias, find_alias, newton_step
 from fpdfp.losses.base import InformationSums
 from fpdfp.methods import ProximalNewton
 from fpdfp.methods.base import Method

@@ -21,7 +21,7 @@ from fpdfp.losses.cox import Ties
 from fpdfp.models.penalty import Columns
 from fpdfp.models.rows import column, effects_of
 from fpdfp.survival import Times
-from fpdfp.survival.periods import name_periods
+from fpdfp.survival.counts import name_periods
 
 if TYPE_CHECKING:
     from fpdfp.models.result import FitResult

@@ -25,8 +25,8 @@ from fpdfp.families import Binomial
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import MOST_POINTS, ModelSpec, ProportionalityQuestion
 from fpdfp.federation.table import DIGITS, SiteTable, read_clusters, read_strata, read_times
-from fpdfp.formula.coding import Design
-from fpdfp.formula.tree import Coded, Survival
+from fpdfp.formula.coding import Design, InverseWeights
+from fpdfp.formula.tree import Coded, Poly, Spline, Survival
 from fpdfp.inference import (
     Heterogeneity,
     HeterogeneityTable,
@@ -42,7 +42,7 @@ from fpdfp.inference import (
     wald_test,
 )
 from fpdfp.inference.covariances import Kind
-from fpdfp.inference.differences import SiteErrors
+from fpdfp.inference.heterogeneity import SiteErrors
 from fpdfp.inference.hypotheses import judge
 from fpdfp.inference.intervals import quantile_of
 from fpdfp.inference.table import format_number
@@ -116,6 +116,18 @@ def name_references(design: Design) -> dict[str, str]:
     """Return the reference level of each categorical factor that has one."""
     factors = [factor for term in design.terms for factor in term.factors if isinstance(factor, Coded)]
     return {one.name: str(one.levels[one.reference]) for one in factors if one.reference is not None}
+
+
+def name_knots(design: Design) -> dict[str, str]:
+    """Return the knots that were placed at quantiles, and the centres of orthogonal polynomials."""
+    named = {}
+    for factor in (factor for term in design.terms for factor in term.factors):
+        if isinstance(factor, Spline) and "df=" in factor.name:
+            inner = ", ".join(f"{knot:g}" for knot in factor.knots)
+            named[f"knots of {factor.name}"] = f"{inner or 'none'}; bounds {factor.lower:g} and {factor.upper:g}"
+        if isinstance(factor, Poly):
+            named[f"centres of {factor.name}"] = ", ".join(f"{one:.6g}" for one in factor.centres)
+    return named
 
 
 #: Why there are no standard errors of coefficients with limits.
@@ -206,6 +218,8 @@ class FitResult:
         How many rows near a quantile the density of the residuals is estimated from; None for other families.
     aliased
         The coefficients of a formula that are not estimated, since other columns determine theirs.
+    condition
+        The condition of the rows that were used; empty for all.
     """
 
     title: str
@@ -255,6 +269,7 @@ class FitResult:
     run_folder: FilePath | None = None
     aliased: tuple[str, ...] = ()
     excluded: Mapping[str, str] = dataclasses.field(default_factory=lambda: types.MappingProxyType({}))
+    condition: str = ""
 
     # What models show as attributes.
 
@@ -345,8 +360,9 @@ class FitResult:
             ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
             :func:`fpdfp.inference.covariance`. For quantiles, which are no model of a distribution, ``"model"`` means
             ``"HC0"`` with a correction for few rows near the quantile: see :class:`fpdfp.families.Quantile`.
-            For Cox models, and with ``cluster(…)`` in the formula, ``"robust"`` means ``"HC0"``, as R's
-            ``coxph(robust=TRUE)``; with clusters the scores of rows that belong together are added up first.
+            With :class:`fpdfp.InverseProbability` it means ``"HC0"``. For Cox models, and with ``cluster(…)`` in the
+            formula, ``"robust"`` means ``"HC0"``, as R's ``coxph(robust=TRUE)``; with clusters the scores of rows that
+            belong together are added up first.
         level
             Of the intervals.
         exponentiate
@@ -356,7 +372,7 @@ class FitResult:
             raise ArgumentError("bounds:", BOUNDED)
         family = self.outcome.likelihood
         kind = errors
-        if errors == "model" and not family.is_likelihood:
+        if errors == "model" and (not family.is_likelihood or self.inverse is not None):
             kind = "HC0"
         cluster = None if self.plan is None else self.plan.design.cluster
         if kind == "robust" and (isinstance(self.outcome, Hazards) or cluster is not None):
@@ -369,7 +385,7 @@ class FitResult:
             found = _correct_quantile(found, self.effective_rows)
         if cluster is not None and kind in ("HC0", "HC1"):
             found = dataclasses.replace(found, errors=f"{found.errors}, clustered by {cluster.column}")
-        if errors == "model" and isinstance(self.outcome, Ordered | Hazards):
+        if kind == "model" and isinstance(self.outcome, Ordered | Hazards):
             found = dataclasses.replace(found, errors="of the model (observed information)")
         return found
 
@@ -396,7 +412,7 @@ class FitResult:
             p, rows = len(self.flat()[0]), sum(site.rows for site in sites)  # those of weight 0 do not count
             weight = sum(site.weight for site in sites)
             random, survives = self.variances is not None, isinstance(self.outcome, Hazards)
-            unknown = random or self.privacy is not None
+            unknown = random or self.privacy is not None or self.inverse is not None
             likelihood = None if unknown else family.log_likelihood(self.deviance, self.saturated, weight, rows)
             more = {
                 "family": f"{family.name}, link {family.link}",
@@ -434,7 +450,10 @@ class FitResult:
             rounds=self.n_iter,
             bits_up=self.bits_up,
             bits_down=self.bits_down,
-            more=self._more() | {f"without {name}": why for name, why in self.excluded.items()},
+            more=({"rows with": self.condition} if self.condition else {})
+            | ({} if self.plan is None else name_knots(self.plan.design))
+            | self._more()
+            | {f"without {name}": why for name, why in self.excluded.items()},
             **more,
         )
 
@@ -472,6 +491,8 @@ class FitResult:
             remarks.append(f"not estimated, since other columns determine them: {', '.join(self.aliased)}")
         if self.plan is not None and self.plan.design.cluster is not None:
             remarks.append(f"rows belong together by {self.plan.design.cluster.column}: see errors='robust'")
+        if self.inverse is not None:
+            remarks.append("weights are inverse probabilities, which standard errors take for known")
         if self.imputed:
             remarks.append(
                 f"means were put in where {', '.join(self.imputed)} had no value: standard errors take them for known, "
@@ -511,10 +532,18 @@ class FitResult:
         """Test that some coefficients, by name, or linear combinations of all are 0 (:func:`inference.wald_test`)."""
         return wald_test(self.table(errors=errors), hypothesis, values)
 
+    @property
+    def inverse(self) -> InverseWeights | None:
+        """The inverse probabilities that weigh rows; None where something else does, or nothing."""
+        weights = None if self.plan is None else self.plan.design.weights
+        return weights if isinstance(weights, InverseWeights) else None
+
     def compare(self, larger: FitResult) -> HypothesisTest:
         """Test this model against a larger one of the same rows, of which it is a special case."""
         if self.privacy is not None or larger.privacy is not None:
             raise RuntimeError("private fits have no likelihood to compare: sites release none")
+        if self.inverse is not None or larger.inverse is not None:
+            raise ArgumentError("model", "must not have inverse probabilities as weights: use wald_test")
         return likelihood_ratio_test(self.summary(), larger.summary())
 
     def variance_inflation(self) -> dict[str, tuple[float, int, float]]:
@@ -550,7 +579,7 @@ class FitResult:
         """
         names, values, sites = self._ordered()
         family = self.outcome.likelihood
-        if errors == "model" and not family.is_likelihood:
+        if errors == "model" and (not family.is_likelihood or self.inverse is not None):
             errors = "HC0"
         found = site_tables(
             names, values, sites, has_dispersion=family.has_dispersion, errors=errors, level=level,
@@ -621,7 +650,7 @@ class FitResult:
         """Return the features of rows: of a matrix, or of a table coded as that which was fitted."""
         if self.plan is None:
             return self.matrix(X)
-        design, table = self.plan.design, X if isinstance(X, SiteTable) else SiteTable.read(X)
+        design, table = self.plan.design, X if isinstance(X, SiteTable) else SiteTable.read(X, derives=True)
         lacking = ~design.complete(table, response=False)
         if lacking.any():
             used = [name for name in table.columns if name in design.columns and table.columns[name].missing.any()]
@@ -640,7 +669,7 @@ class FitResult:
     def shift(self, scores: Array, X: Any, offset: Any) -> Array:
         """Return scores with the offset of the formula, if it has one, and a further one."""
         if self.plan is not None and self.plan.design.offset is not None:
-            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X, derives=True)
             scores = scores + table.number("the offset", self.plan.design.offset)
         return scores if offset is None else scores + column("offset", offset, len(scores))
 
@@ -730,7 +759,7 @@ class FitResult:
             design = None if self.plan is None else self.plan.design
             if design is None or not isinstance(design.response, Survival):
                 raise ArgumentError("y", "must be the times of rows")
-            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X, derives=True)
             times, strata = read_times(design.response, table), read_strata(design.strata, table)
             clusters = None if design.cluster is None else read_clusters(design.cluster.column, table)
         else:

@@ -344,7 +344,7 @@ KEPT: dict[str, Codec] = {
     "null_parameters_": INTEGER, "score_statistic_": optional(NUMBER),
     "variances_": optional(VARIANCES), "theta_": optional(NUMBER),
     "theta_standard_error_": optional(NUMBER), "effective_rows_": optional(NUMBER), "times_": TIMES, "family_": FAMILY,
-    "periods_": NUMBERS, "aliased_": TEXTS,
+    "periods_": NUMBERS, "aliased_": TEXTS, "condition_": TEXT,
 }  # fmt: skip
 #: Of these, what is not a field of the result under its own name.
 APART = ("classes_", "effects_", "names_", "family_", "periods_")
