@@ -515,6 +515,7 @@ class Problem:
         dual_steps: int | None = None,
         thorough: bool = True,
         products: int = PRODUCTS,
+        slopes_only: bool = False,
     ) -> Certificate:
         """Say how far x is from optimal.
 
@@ -534,6 +535,8 @@ class Problem:
         products
             The most products with B and Bᵀ, where B is so large that a feasible dual point is found by steps. If these
             do not suffice, the bound is missing.
+        slopes_only
+            Whether clients are asked for the value and the gradient, and besides these for single numbers alone.
         """
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))
@@ -551,7 +554,7 @@ class Problem:
             points = [point.astype(np.float64) for point in (start, stepped)]
             if abs(objective) <= VANISHING * self.least_scale / EPS:
                 points.append(np.zeros_like(points[0]))  # where nearly nothing is left, rounding of v would hide it
-            search = self._search(x, image, gradient, products)
+            search = self._search(x, image, gradient, products, slopes_only)
             best = search.best(points, dual_steps, thorough=thorough)
         gap = best.gap if math.isfinite(best.gap) else None
         scale = max(abs(objective), self.least_scale, TINY)
@@ -592,7 +595,7 @@ class Problem:
         young = (
             self.penalty.value(nearest) + self.penalty.conjugate(share * moved) - share * float(np.vdot(image, moved))
         )
-        gap = min(gap, (1.0 - share) * scale + max(young, 0.0))
+        gap = min(gap, (1.0 - share) ** 2 * scale + max(young, 0.0))
         if self.penalty.finite:
             return gap
         young = self.penalty.value(nearest) + self.penalty.conjugate(v) - float(np.vdot(nearest, v))
@@ -603,12 +606,14 @@ class Problem:
     def _feasibility(self) -> Feasibility:
         return Feasibility(self.model)
 
-    def _search(self, x: Array, image: Array, gradient: Array, products: int = PRODUCTS) -> Search:
+    def _search(
+        self, x: Array, image: Array, gradient: Array, products: int = PRODUCTS, slopes_only: bool = False
+    ) -> Search:
         duals: Any = self.losses.dual_points(x, self.weights)
-        if duals is None:
-            duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(x))
-        elif self.meter is not None:
+        if duals is not None and self.meter is not None:
             duals = Metered(duals, functools.partial(self.meter.asked_near, x))
+        if duals is None or slopes_only:
+            duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(x), duals)
         nearest = image if self.penalty.finite else self.penalty.project(image)
         return Search(self.model, self._feasibility, duals, x, image, nearest, products)
 

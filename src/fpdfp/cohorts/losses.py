@@ -8,10 +8,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.question import Points, Question, question, reveals
-from fpdfp.compress import QSGD, Compressor, Full
+from fpdfp.compress import QSGD, Compressor
 from fpdfp.compress.wire import DEFAULT_LIMIT
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
@@ -394,21 +395,20 @@ class Spread(Question):
         return SpreadSums(found)
 
 
-#: With how many levels second derivatives are sent.
-LEVELS = 2047
+#: The most levels of second derivatives: more than single precision distinguishes.
+MOST_LEVELS = 1 << 23
 
 
 class LocalModel(NamedTuple):
-    """What a client sends: the slope of its loss, and the lower triangle of its Hessian, in some features."""
+    """What a client sends: the lower triangle of its Hessian in some features."""
 
-    slope: Array
     triangle: Array
 
 
 @question("local_models")
 @dataclasses.dataclass(frozen=True)
 class LocalModels(Question):
-    """The slope and the curvature of each client's loss in some features, at a point that is zero elsewhere.
+    """The curvature of each client's loss in some features, at a point that is zero elsewhere.
 
     Attributes
     ----------
@@ -416,15 +416,19 @@ class LocalModels(Question):
         The features, in ascending order.
     x
         The point, in these features.
+    levels
+        With how many levels second derivatives are sent.
     """
 
     features: IntArray
     x: Array
+    levels: int = 2047
 
-    reveals = reveals(points="x", settings="features", uses="restrict hessians gradients")
+    reveals = reveals(points="x", settings="features levels", uses="restrict hessians")
 
     def __post_init__(self) -> None:
         features = self.features
+        object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=MOST_LEVELS))
         if features.ndim != 1 or not len(features) or features[0] < 0 or (np.diff(features) <= 0).any():
             raise ValueError("features must be numbers of features, in ascending order")
         if self.x.shape != features.shape or not np.isfinite(self.x).all():
@@ -455,7 +459,7 @@ class LocalModels(Question):
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
         """Return how the fields are sent, and their shapes."""
         count = len(self.features)
-        return {"slope": (Full(), (count,)), "triangle": (QSGD(LEVELS, norm="max"), (count * (count + 1) // 2,))}
+        return {"triangle": (QSGD(self.levels, norm="max"), (count * (count + 1) // 2,))}
 
     def answer(self, local: LocalLosses) -> LocalModel:
         """Return what clients send."""
@@ -467,8 +471,7 @@ class LocalModels(Question):
         matrices = few.hessians(point, local.clients)
         if matrices is None:
             raise MessageError(f"{losses!r} has no Hessians of {len(self.features)} features")
-        slopes = local.weigh(few.gradients(point, local.clients))
-        return LocalModel(slopes.astype(np.float32), lower(local.weigh(matrices)).astype(np.float32))
+        return LocalModel(lower(local.weigh(matrices)).astype(np.float32))
 
 
 def probe(shape: Shape, dtype: Any) -> Array:

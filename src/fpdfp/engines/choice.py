@@ -25,7 +25,6 @@ from fpdfp._typing import Shape
 from fpdfp.compress import QSGD, Compressor
 from fpdfp.errors import ArgumentError
 from fpdfp.methods.base import Method
-from fpdfp.methods.newton import NewtonPDFP
 from fpdfp.methods.proximal_newton import ProximalNewton
 from fpdfp.methods.shifted import ShiftedPDFP
 from fpdfp.methods.stateless import StatelessPDFP
@@ -47,21 +46,19 @@ Purpose = Literal["solve", "fit", "exact"]
 MOST_COEFFICIENTS = 1000
 #: The most clients that send Hessians in every round where another method would do.
 MOST_CLIENTS = 50
-#: The most numbers of which clients that know second moments of all coefficients remember some copies: 128 MB.
-MOST_NUMBERS = 1 << 24
 #: A network on which only exchanges count.
 EXCHANGES = Network(latency=1.0, up=1e18, down=1e18)
 #: Exchanges of Newton's method before it converges quadratically, with the last: 3 to 8 on the sets of
 #: ``benchmarks.default`` and of the ablation to 1e-3, and one more to 1e-6.
 FAR = 4.0
+#: Bits of a second derivative.
+BITS = 12.0
 #: Exchanges where f is quadratic.
 STEPS = 2.0
 #: Rounds of ShiftedPDFP relative to the prediction from sizes: 0.4 to 1.1 times as many where f is quadratic, since
 #: bounds are then Hessians. Elsewhere 0.5 to 4.7 times as many on twelve sets of ``benchmarks.default`` to 1e-6 (7.9
 #: with heavy tails): the root of the mean square, since rounds times bits grow with the square of rounds, is 2.6.
 SURE, UNSURE = 0.6, 2.5
-#: How near NewtonPDFP goes to the minimum of its model, which is f itself: the first round is to be the last.
-INNER = 1e-4
 #: The numbers for each coefficient that a certificate takes from each client, and to it: 4.1 and 2.1 were measured with
 #: 100 coefficients.
 CERTIFICATE_UP, CERTIFICATE_DOWN = 4.0, 2.0
@@ -69,6 +66,14 @@ CERTIFICATE_UP, CERTIFICATE_DOWN = 4.0, 2.0
 SHORT = 64
 #: The levels of automatic quantizers: up, up for short messages, and down.
 LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 11, 31
+
+
+#: The methods for smooth losses. The steps of "NewtonSteps" are those of :mod:`fpdfp.engines.finish`, before any round.
+AUTOMATIC: dict[str, Method] = {
+    "ShiftedPDFP": ShiftedPDFP(preconditioner="auto"),
+    "NewtonSteps": ShiftedPDFP(),
+    "ProximalNewton": ProximalNewton(),
+}
 
 
 def choose_method(
@@ -80,12 +85,12 @@ def choose_method(
         return _choose_newton(problem, options)
     if options.stateless:
         return StatelessPDFP(preconditioner="auto")
-    methods: dict[str, Method] = {
-        "ShiftedPDFP": ShiftedPDFP(preconditioner="auto"),
-        "ProximalNewton": ProximalNewton(),
-        "NewtonPDFP": NewtonPDFP(inner_tol=INNER),
-    }
-    return methods[name if name in methods else _choose_name(problem, options, purpose)]
+    return AUTOMATIC[name if name in AUTOMATIC else _choose_name(problem, options, purpose)]
+
+
+def name_method(method: Method) -> str:
+    """Return the name by which an automatic method is chosen again, when its run is resumed."""
+    return next((name for name, one in AUTOMATIC.items() if one == method), type(method).__name__)
 
 
 def _choose_name(problem: Problem, options: RunOptions, purpose: Purpose) -> str:
@@ -125,11 +130,12 @@ def predict_prices(problem: Problem, options: RunOptions, purpose: Purpose) -> d
     if suits_newton(d, count, options):
         exact = given._replace(round_up=64.0 * count * (triangle + d), round_down=64.0 * count * d)
         prices["ProximalNewton"] = score(exact.price(STEPS if quadratic else FAR + math.log2(given.digits)))
-    # Without a ridge the gap needs an x that only closed proxes give.
-    if quadratic and (ridge or problem.linop.is_identity) and suits_memory(d, count, options):
-        steps = given._replace(round_up=64.0 * n * d, round_down=64.0 * n * d)
-        once = 32.0 * count * triangle
-        prices["NewtonPDFP"] = score(steps.price(STEPS, once + 64.0 * count * d, once, count, 1))
+    if purpose == "solve" and d <= MOST_COEFFICIENTS:
+        # All clients answer each step with a gradient, and with a Hessian where f is not quadratic.
+        steps = given._replace(round_up=64.0 * count * d, round_down=64.0 * count * d)
+        number, models = (STEPS, 1.0) if quadratic else (FAR + math.log2(given.digits), FAR)
+        prices["NewtonSteps"] = given.score(steps.price(number, BITS * count * triangle * models, 128.0 * count * d * models, count, 1))
+        prices.pop("ProximalNewton", None)
     return prices
 
 
@@ -183,11 +189,6 @@ def suits_newton(coefficients: int, clients: int, options: RunOptions) -> bool:
     """Whether Newton's method may run where another one would do: few Hessians, and nothing said against them."""
     everyone = options.clients_per_round in (None, clients) and options.drop_out == 0.0
     return is_automatic(options) and everyone and coefficients <= MOST_COEFFICIENTS and clients <= MOST_CLIENTS
-
-
-def suits_memory(coefficients: int, clients: int, options: RunOptions) -> bool:
-    """Whether clients may remember second moments, and nothing is said against that."""
-    return is_automatic(options) and coefficients <= MOST_COEFFICIENTS and clients * coefficients**2 <= MOST_NUMBERS
 
 
 def is_automatic(options: RunOptions) -> bool:

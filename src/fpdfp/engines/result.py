@@ -174,7 +174,7 @@ class Result:
     message
         The status in a sentence, and by how much x violates constraints, if it does.
     rounds
-        The rounds that led to x.
+        The rounds that led to x. A Newton step that all clients have taken part in besides them counts as one.
     traffic
         All bits that clients and server sent, by kind of message (``print(result.traffic)``; the kinds are in
         :mod:`fpdfp.traffic`).
@@ -343,7 +343,7 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
         history=run.history,
         status=ending.status,
         message=ending.message + _describe_violation(violation),
-        rounds=run.round,
+        rounds=run.round + run.steps,
         traffic=run.traffic,
         _certify=certify,
         method=run.method,

@@ -94,7 +94,7 @@ class Run:
     def __init__(self, prepared: Prepared, options: RunOptions, start: Array) -> None:
         self.problem, choices, _, self.algorithm, self.meter, self.sampling = prepared
         self.prepared, self.options = prepared, options
-        self.method, self.compressors, self.downlink, self.clients_per_round = choices
+        self.method, self.compressors, self.downlink, self.clients_per_round, *_ = choices
         self.seed, self.drop_out = options.seed, options.drop_out
         self.state = self.algorithm.init(start)
         self.kept: Kept | None = None
@@ -102,6 +102,8 @@ class Run:
             self.kept = self.downlink.start(self.algorithm.broadcast(self.state), self.problem.n_clients)
         self.work = Work()
         self.round = 0
+        #: Newton steps besides the rounds (see :mod:`fpdfp.engines.finish`), each of which all clients take part in.
+        self.steps = 0
         self.seconds = 0.0
         self.history = History()
         #: The objective at the start, or where the gap was looked at last; evaluations have no part in it.

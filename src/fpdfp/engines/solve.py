@@ -21,7 +21,7 @@ from fpdfp.cohorts.remote_losses import RemoteLosses
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import working_set
-from fpdfp.engines.choice import name_network
+from fpdfp.engines.choice import name_method, name_network
 from fpdfp.engines.loop import Interrupt, Loop
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import Prepared, prepare, start_point
@@ -339,7 +339,7 @@ class _Solve:
         run = self._begin(x)
         run.meter.traffic = sent + run.meter.traffic
         run.round, run.first_round, run.work, run.spent = before.round, before.round, before.work, spent
-        run.seconds, run.history = before.seconds, before.history
+        run.seconds, run.history, run.steps = before.seconds, before.history, before.steps
         self.loop = self._enter(run)
         if self.options.is_saved(run.round):
             self.loop.save()
@@ -365,7 +365,7 @@ class _Solve:
     def _write(self, run: Run) -> None:
         """Write a checkpoint."""
         assert self.options.file is not None
-        labels = {**self.description, **run.labels(), "method name": type(run.method).__name__}
+        labels = {**self.description, **run.labels(), "method name": name_method(run.method)}
         checkpoints.save(
             self.options.file,
             checkpoints.Checkpoint(
