@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,9 +34,12 @@ class RemoteDuals:
             float(weights.sum()) * (losses.constants()[0] if losses.constants() else losses.least_convexity),
             losses.shape,
         )
-        per_class = losses.shape[:-1]
-        features = losses.shape[-1:]
-        self._start = self._ask("start", {"gradient": losses.shape, "sizes": per_class, "columns": features})
+
+    @functools.cached_property
+    def _start(self) -> dict[str, Array]:
+        """The gradient, and what rounding depends on."""
+        shape = self._losses.shape
+        return self._ask("start", {"gradient": shape, "sizes": shape[:-1], "columns": shape[-1:]})
 
     def _ask(
         self, part: str, shapes: Mapping[str, Shape], direction: Array | None = None, scale: float | None = None
@@ -52,7 +56,7 @@ class RemoteDuals:
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
         curvature = CURVATURES.get(self._losses.family)
-        if curvature is None:  # sites describe what rounding adds
+        if curvature is None or "_start" not in vars(self):  # sites describe what rounding adds
             return float(self._ask("gap", {"gap": ()}, direction, scale)["gap"])
         rounding = form_rounding(curvature, self._start["columns"], self._x)
         if direction is None and scale == 1.0:

@@ -51,17 +51,10 @@ EXCHANGES = Network(latency=1.0, up=1e18, down=1e18)
 #: Exchanges of Newton's method before it converges quadratically, with the last: 3 to 8 on the sets of
 #: ``benchmarks.default`` and of the ablation to 1e-3, and one more to 1e-6.
 FAR = 4.0
-#: Bits of a second derivative.
-BITS = 12.0
+#: The bits of a second derivative of Newton steps, with what is sent besides.
+MODEL = 14.0
 #: Exchanges where f is quadratic.
 STEPS = 2.0
-#: Rounds of ShiftedPDFP relative to the prediction from sizes: 0.4 to 1.1 times as many where f is quadratic, since
-#: bounds are then Hessians. Elsewhere 0.5 to 4.7 times as many on twelve sets of ``benchmarks.default`` to 1e-6 (7.9
-#: with heavy tails): the root of the mean square, since rounds times bits grow with the square of rounds, is 2.6.
-SURE, UNSURE = 0.6, 2.5
-#: The numbers for each coefficient that a certificate takes from each client, and to it: 4.1 and 2.1 were measured with
-#: 100 coefficients.
-CERTIFICATE_UP, CERTIFICATE_DOWN = 4.0, 2.0
 #: A short message is mostly header and norm, so that finer levels cost little.
 SHORT = 64
 #: The levels of automatic quantizers: up, up for short messages, and down.
@@ -72,6 +65,7 @@ LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 11, 31
 AUTOMATIC: dict[str, Method] = {
     "ShiftedPDFP": ShiftedPDFP(preconditioner="auto"),
     "NewtonSteps": ShiftedPDFP(),
+    "Diagonal": ShiftedPDFP(preconditioner="diagonal"),
     "ProximalNewton": ProximalNewton(),
 }
 
@@ -114,28 +108,18 @@ def predict_prices(problem: Problem, options: RunOptions, purpose: Purpose) -> d
     up, down = (typical_bits(one, losses.shape) for one in choose_quantizers(problem, options))
     rows = float(losses.sizes.sum()) / count
     given = cost.Circumstances(count, n, rows, n * up, min(64.0 * n * d, count * down), options.aim, network)
-    certificate = 64.0 * count * d
-
-    def score(price: cost.Price) -> float:
-        looks = given.price(0.0, CERTIFICATE_UP * certificate, CERTIFICATE_DOWN * certificate, count, 1)
-        return given.score(price.plus(looks))
-
-    triangle, quadratic = d * (d + 1) / 2, losses.form == "quadratic"
-    ridge = losses.least_convexity > 0 and problem.penalty.has_conjugate
-    levels, senders = cost.choose(given, losses.shape[-1])
-    first = cost.of_moments(given, losses.shape[-1], levels, senders)
-    if purpose == "solve":
-        first = first.plus(given.price(first.rounds * ((SURE if quadratic else UNSURE) - 1.0)))
-    prices = {"ShiftedPDFP": score(first)}
-    if suits_newton(d, count, options):
-        exact = given._replace(round_up=64.0 * count * (triangle + d), round_down=64.0 * count * d)
-        prices["ProximalNewton"] = score(exact.price(STEPS if quadratic else FAR + math.log2(given.digits)))
-    if purpose == "solve" and d <= MOST_COEFFICIENTS:
-        # All clients answer each step with a gradient, and with a Hessian where f is not quadratic.
-        steps = given._replace(round_up=64.0 * count * d, round_down=64.0 * count * d)
-        number, models = (STEPS, 1.0) if quadratic else (FAR + math.log2(given.digits), FAR)
-        prices["NewtonSteps"] = given.score(steps.price(number, BITS * count * triangle * models, 128.0 * count * d * models, count, 1))
-        prices.pop("ProximalNewton", None)
+    vectors, triangles = 64.0 * count * d, count * d * (d + 1) / 2
+    steps = STEPS if losses.form == "quadratic" else FAR + math.log2(given.digits)
+    look = given.price(0.0, vectors, vectors, count, 1)
+    first = cost.of_moments(given, losses.shape[-1], *cost.choose(given, losses.shape[-1])).plus(look)
+    prices = {"ShiftedPDFP": given.score(first)}
+    if purpose == "fit" and suits_newton(d, count, options):
+        exact = given._replace(round_up=vectors + 64.0 * triangles, round_down=vectors)
+        prices["ProximalNewton"] = given.score(exact.price(steps).plus(look))
+    if purpose == "solve" and problem.can_expect and losses.can_restrict:
+        newton = given._replace(round_up=vectors + MODEL * triangles, round_down=vectors)
+        alike = given._replace(round_up=vectors + MODEL * triangles / steps, round_down=vectors)
+        prices["NewtonSteps"] = given.score((alike if losses.form == "quadratic" else newton).price(steps))
     return prices
 
 

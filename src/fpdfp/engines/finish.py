@@ -59,6 +59,8 @@ class Finish:
 
     def __init__(self, run: Run, tol: float) -> None:
         self.run, self.tol = run, tol
+        #: The best point of the latest attempt.
+        self.reached = run.x
         #: The rounds, and the bits up and down, that the run had spent after the last attempt.
         self.since = (0, 0, 0)
         problem, choices = run.problem, run.prepared.choices
@@ -106,8 +108,10 @@ class Finish:
             certificate = problem.certificate(x, v, thorough=False, slopes_only=True)
             if certificate.gap is not None and certificate.gap <= self.tol * certificate.scale:
                 return Certified(certificate.gap, certificate.objective, certificate.scale, x), certificate
-            if not certificate.objective < value + ROUNDING * abs(certificate.objective) or step == MOST_STEPS:
+            worse = not certificate.objective < value + ROUNDING * abs(certificate.objective)
+            if worse or step == MOST_STEPS or run.round == run.options.rounds:
                 return None
+            self.reached = x
             run.level = value = certificate.objective
             slope = problem.gradient(x).astype(np.float64)
             wanted = self.features(x, slope)
@@ -124,7 +128,7 @@ class Finish:
             if not np.isfinite(x).all():
                 return None
             before = gap
-            run.steps += 1
+            run.round += 1
         return None
 
     def rest(self) -> None:
@@ -136,14 +140,14 @@ class Finish:
         """What the run has spent since then."""
         run = self.run
         kinds = [run.traffic[kind] for kind in ("rounds", "preconditioner", "certificate")]
-        rounds = run.round + run.steps - since[0]
+        rounds = run.round - since[0]
         up, down = (sum(way) - before for way, before in zip(zip(*kinds, strict=True), since[1:], strict=True))
         return cost.Price(rounds, up, down, self._given.price(rounds).seconds)
 
     def _price_model(self, count: int) -> cost.Price:
         """The cost of a model in some features."""
         n = self.run.problem.n_clients
-        up, down = self.bits * count * (count + 1) // 2, 48 * count
+        up, down = self.bits * count * (count + 1) // 2, 96 * count
         return self._given.price(0, n * up, n * down, n, 1)
 
     def _price_steps(self, steps: float) -> cost.Price:
@@ -172,16 +176,15 @@ class Finish:
     def _ask(self, features: IntArray, x: Array) -> Array | None:
         """Ask all clients for their curvature in some features."""
         run = self.run
-        question = LocalModels(features.astype(np.uint16), x[features].astype(np.float32), 2 ** (self.bits - 1) - 1)
+        some = None if len(features) == x.size else features
+        question = LocalModels(some, x[features].astype(np.float32), 2 ** (self.bits - 1) - 1)
         clients = AskedClients(run.problem, run.prepared.choices, run.options)
         sums, count, *_ = clients.ask(question)
         run.meter.count("certificate", clients.bits, count * question.bits)
         hessian = full(sums[0] / count)
         return raise_noise(hessian) if (np.diag(hessian) > 0).all() else None
 
-    def _minimise(
-        self, features: IntArray, x: Array, slope: Array, hessian: Array
-    ) -> tuple[Array, Array | None]:
+    def _minimise(self, features: IntArray, x: Array, slope: Array, hessian: Array) -> tuple[Array, Array | None]:
         """Return where a model of f plus the penalty is least, and its dual."""
         problem, penalty, centre = self.run.problem, self.run.problem.penalty, x[features].astype(np.float64)
         space = problem.model

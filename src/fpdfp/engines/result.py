@@ -174,7 +174,7 @@ class Result:
     message
         The status in a sentence, and by how much x violates constraints, if it does.
     rounds
-        The rounds that led to x. A Newton step that all clients have taken part in besides them counts as one.
+        The rounds that led to x, Newton steps at the end included, in each of which all clients take part.
     traffic
         All bits that clients and server sent, by kind of message (``print(result.traffic)``; the kinds are in
         :mod:`fpdfp.traffic`).
@@ -343,7 +343,7 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
         history=run.history,
         status=ending.status,
         message=ending.message + _describe_violation(violation),
-        rounds=run.round + run.steps,
+        rounds=run.round,
         traffic=run.traffic,
         _certify=certify,
         method=run.method,

@@ -102,8 +102,6 @@ class Run:
             self.kept = self.downlink.start(self.algorithm.broadcast(self.state), self.problem.n_clients)
         self.work = Work()
         self.round = 0
-        #: Newton steps besides the rounds (see :mod:`fpdfp.engines.finish`), each of which all clients take part in.
-        self.steps = 0
         self.seconds = 0.0
         self.history = History()
         #: The objective at the start, or where the gap was looked at last; evaluations have no part in it.

@@ -27,13 +27,14 @@ from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import Prepared, prepare, start_point
 from fpdfp.engines.result import RESERVED, FeatureSubset, Result, make_result
 from fpdfp.engines.run import Run
-from fpdfp.engines.stopping import Ending
+from fpdfp.engines.stopping import FAILED, Ending
 from fpdfp.errors import (
     AbsentError,
     AccuracyWarning,
     ArgumentError,
     ArgumentTypeError,
     CheckpointError,
+    DivergenceWarning,
     SeparationError,
 )
 from fpdfp.losses.base import EPS
@@ -48,6 +49,8 @@ from fpdfp.traffic import Carried, Meter
 log = logging.getLogger("fpdfp.engines")
 #: The method of runs with some of the features, which are often restricted again.
 RESTRICTED = "ShiftedPDFP"
+#: How automatic runs continue that fail, by status and by the name of their method.
+RETREATS = {FAILED: {"NewtonSteps": "ShiftedPDFP"}, "diverged": {"ShiftedPDFP": "Diagonal"}}
 #: How runs end that have reached no bound, in a problem that may have no minimum.
 NOT_REACHED = ("finished", "stationary", "rounding")
 
@@ -306,7 +309,13 @@ class _Solve:
         if ending is not None:
             return ending
         ending = self.loop.go(interrupt)
-        while self.features is not None and ending is not None and ending.status == "converged":
+        while ending is not None and (
+            self._retreats(ending) or (self.features is not None and ending.status == "converged")
+        ):
+            if ending.status != "converged":
+                ending = self.loop.go(interrupt)
+                continue
+            assert self.features is not None
             try:
                 found = self._check_excluded_features(self.features, ending)
             except AbsentError as error:
@@ -329,17 +338,30 @@ class _Solve:
         with run.participants.evaluating(last=True), run.meter.counting("certificate"):
             return working_set.check_excluded_features(self.problem, self.method, self.options, run, features, ending)
 
-    def _restrict(self, features: FeatureSubset | None) -> None:
+    def _retreats(self, ending: Ending) -> bool:
+        """Whether an automatic run that failed continues in another way: if so it has begun."""
+        run, stopping = self.loop.run, self.loop.stopping
+        following = RETREATS.get(ending.status, {}).get(name_method(run.method))
+        if self.method is not None or following is None or run.problem.losses.form not in ("linear", "quadratic"):
+            return False
+        log.info("round %d: %s; the run continues as %s", run.round, ending.message, following)
+        self.name = following
+        x = run.x if stopping is None or ending.status != FAILED else stopping.finish.reached
+        self._restrict(self.features, x)
+        return True
+
+    def _restrict(self, features: FeatureSubset | None, x: Array | None = None) -> None:
         """Continue with other features, from the x that was found; what was done and sent so far is carried over."""
         before = self.loop.run
-        x = before.x if self.features is None else self.features.lift(before.x)
+        x = before.x if x is None else x
+        x = x if self.features is None else self.features.lift(x)
         if self.engine is not None:
             self.engine.drop_early()
         sent, spent, self.features = before.traffic, before.server_work, features
         run = self._begin(x)
         run.meter.traffic = sent + run.meter.traffic
         run.round, run.first_round, run.work, run.spent = before.round, before.round, before.work, spent
-        run.seconds, run.history, run.steps = before.seconds, before.history, before.steps
+        run.seconds, run.history = before.seconds, before.history
         self.loop = self._enter(run)
         if self.options.is_saved(run.round):
             self.loop.save()
@@ -348,7 +370,7 @@ class _Solve:
         """Return a run with the present features, and keep its description for checkpoints."""
         problem, options = self.problem, self.options
         if self.features is not None:
-            self.name = RESTRICTED
+            self.name = RESTRICTED if self.name not in RETREATS["diverged"].values() else self.name
             problem, start = problem.restrict(self.features.numbers), start[..., self.features.numbers]
         prepared = prepare(problem, self.method, options, name=self.name)
         self.description = {} if options.file is None else self._describe(prepared)
@@ -380,6 +402,8 @@ class _Solve:
         run = self.loop.run
         with run.participants.ending(), run.meter.counting("end"):
             ending = self.loop.evaluate_end(ending)
+            if ending is not None and ending.status == "diverged":
+                warn(ending.message, DivergenceWarning)
             ending = ending or Ending("finished", f"all {self.options.rounds} rounds done")
             return make_result(run, ending, self.problem, self.features, self.given)
 

@@ -24,8 +24,8 @@ log = logging.getLogger("fpdfp.engines")
 #: and by gradients, which cost as much as some 50 rounds. On 12 problems with sparse binary features, each to four
 #: tolerances, the mean product of rounds and bits is least with 3 (1, 2, 3, 5, 10 were tried).
 CHEAP, DEAR = 10.0, 3.0
-#: The largest relative gap that a run looks for. After a look the next one is for the next smaller power of ten, so that
-#: the looks of a run do not depend on its tolerance, and a looser one ends it earlier.
+#: The largest relative gap that a run looks for. After a look the next one is for the next smaller power of ten: so the
+#: looks of a run do not depend on its tolerance, and a looser one ends it earlier.
 LOOSEST = 1e-3
 #: Rounds between looks that ask clients grow with this factor: a run ends at most so much later than it could.
 PATIENCE = 1.1
@@ -48,7 +48,8 @@ SURE = 1e-3
 WATCH, AT_LEAST, EVERYONE = 1.5, 20, 4
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
 SCHEDULE = (
-    "slope", "next_round", "next_thorough", "promising_below", "progress", "looked", "target", "doubted", "paid",
+    "slope", "next_round", "next_thorough", "promising_below", "progress", "looked", "target", "sought", "doubted",
+    "paid",
 )  # fmt: skip
 
 
@@ -62,6 +63,10 @@ class Ending(NamedTuple):
     message: str
     certified: Certified | None = None
     certificate: Certificate | None = None
+
+
+#: The status of a run that has begun with Newton steps and continues without them.
+FAILED = "steps failed"
 
 
 def say_gap(gap: float, tol: float) -> str:
@@ -87,8 +92,12 @@ class Stopping:
         self.run, self.tol = run, tol
         self.next_round = run.round + 1
         self.next_thorough = run.round + (FIRST if run.can_predict_gap else 1)
-        #: The relative gap that the next looks are for: a power of ten, whatever the tolerance is.
-        self.target = LOOSEST
+        self.automatic = run.prepared.choices.automatic
+        #: The relative gap that the next looks are for: in automatic runs a power of ten, whatever the tolerance is.
+        self.target = LOOSEST if self.automatic else tol
+        #: The residual at which a run without a bound looks for one at any price, and at which it may end.
+        self.sought = self.target
+        self.still = min(LOOSEST, 10.0 ** math.floor(math.log10(max(tol, TINY)))) if self.automatic else tol
         self.promising_below, self.doubted = math.inf, False
         self.finish = Finish(run, tol)
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
@@ -125,14 +134,15 @@ class Stopping:
     def keep_schedule(self) -> None:
         """Have checkpoints say when the looks are."""
         kept = {name: one for name, one in vars(self).items() if name in SCHEDULE}
-        self.run.schedule = json.dumps([kept, self.finish.since, self.run.steps, self.run.level])
+        self.run.schedule = json.dumps([kept, self.finish.since, self.run.level])
 
     def _go_on(self, schedule: str) -> None:
         """Go on with the looks of a run that is resumed."""
         if schedule:
-            saved, since, self.run.steps, self.run.level = json.loads(schedule)
-            vars(self).update(saved)
-            self.finish.since = tuple(since)
+            saved, since, level = json.loads(schedule)
+            if self.automatic or saved["target"] == self.tol:  # the looks of a method that was given are for tol
+                vars(self).update(saved)
+                self.finish.since, self.run.level = tuple(since), level
         self.keep_schedule()
 
     def describe(self, ending: Ending) -> str:
@@ -149,7 +159,7 @@ class Stopping:
         if not text:
             return None
         status, message, tol, numbers, where = json.loads(text)
-        if tol > self.tol:
+        if tol > self.tol or status == FAILED:
             return None
         if numbers is None:
             return Ending(status, message)
@@ -183,7 +193,7 @@ class Stopping:
 
     def _is_promising(self) -> bool:
         """Whether the server's own estimate of the gap has come down, also below what it was when it was too good."""
-        share = CHEAP if self.run.can_certify and not self.run.prepared.choices.automatic else DEAR
+        share = CHEAP if self.run.can_certify and not self.automatic else DEAR
         return self.run.predicted_gap() <= min(share * self.target * self.run.scale, self.promising_below)
 
     def _check(self, last: bool) -> Ending | None:
@@ -191,7 +201,7 @@ class Stopping:
         thorough = last or run.round >= self.next_thorough
         self.next_round = max(run.round + 1, math.ceil(PATIENCE * run.round))
         before, saved = run.traffic["certificate"].up, run.meter.saved_bits(run.x)
-        certified, plain = None, run.prepared.choices.automatic and isinstance(run.algorithm, Certifying)
+        certified, plain = None, self.automatic and isinstance(run.algorithm, Certifying)
         if not plain and (last or self._is_promising()):
             certified = run.certify(fine=self.target < FINE, slack=self.target * run.scale)
         if certified is not None:
@@ -208,7 +218,8 @@ class Stopping:
         doubtful = not self.doubted and run.predicted_gap() <= DOUBT * self.target * run.scale
         self.doubted, plain = self.doubted or doubtful, plain and not (thorough or doubtful)
         # Coordinates other than those of x leave zeros at 1e-12, of which a gap near rounding consists.
-        x = run.x if plain and self.target >= FINE else clean_point(run, run.x, run.v)
+        coarse = plain and self.target >= FINE
+        x = run.problem.model.make_feasible(run.x) if coarse else clean_point(run, run.x, run.v)
         certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round, slopes_only=plain)
         tracks = isinstance(run.algorithm, TracksObjective)
         run.level, self.seen = certificate.objective, (certificate.objective, certificate.violation)
@@ -218,14 +229,16 @@ class Stopping:
             # Nothing says when there will be a bound: clients must not send more for looks than in rounds. Values
             # that came with an evaluation count as well, so that evaluations do not bring the next look forward.
             self.paid = run.traffic["rounds"].up + run.traffic["certificate"].up - before + saved
-        if not run.problem.is_nearly_feasible(x, certificate.v, self.tol, certificate.scale):
-            gap = certificate.relative_gap
-            return None if gap is None else self._rests(certificate.objective, gap)
         # Where a bound says nothing, its dual point is 0.
         found = certificate if certificate.gap is None or run.v is None else certificate._replace(v=run.v)
-        if not tracks and self._lacks_bound(certificate) and self._is_stationary(found):
-            # A run that would end without a bound looks for one, whatever it takes.
+        lacking = not tracks and self._lacks_bound(certificate)
+        if lacking and self._is_feasible(x, found, self.sought) and self._is_stationary(found, self.sought):
+            # A run that could end without a bound looks for one, whatever it takes.
             certificate = run.problem.certificate(x, run.v, thorough=certificate.gap is not None)
+            self.sought = self.sought / 10.0 if self.automatic else self.tol
+        if not self._is_feasible(x, certificate, self.tol):
+            gap = certificate.relative_gap
+            return None if gap is None else self._rests(certificate.objective, gap)
         ending = self._judge(certificate)
         if ending is not None and ending.status == "converged" and certificate.gap is not None:
             certified = Certified(certificate.gap, certificate.objective, certificate.scale, x)
@@ -234,16 +247,18 @@ class Stopping:
 
     def _finish(self) -> Ending | None:
         """Take Newton steps in few features, and end where one has reached the tolerance."""
+        self.seen = None
         found = self.finish.take()
         if found is None:
             self.finish.rest()
-            return None
+            return Ending(FAILED, "Newton steps have not led to the tolerance") if self.finish.at_once else None
         certified, certificate = found
         return Ending("converged", say_gap(certified.gap / certified.scale, self.tol), certified, certificate)
 
     def _learn(self, gap: float) -> None:
-        """Look for the next smaller power of ten when the server's estimate has come down by about as much."""
-        self.target = 10.0 ** (math.ceil(math.log10(min(max(gap, TINY), LOOSEST))) - 1)
+        """Look for the next smaller power of ten, or for tol, when the server's estimate is down by about as much."""
+        if self.automatic:
+            self.target = min(LOOSEST, 10.0 ** (math.ceil(math.log10(max(gap, TINY))) - 1))
         self.promising_below = self.run.predicted_gap() * min((self.target / max(gap, TINY)) ** 0.5, 0.9)
 
     def _judge(self, certificate: Certificate) -> Ending | None:
@@ -251,7 +266,7 @@ class Stopping:
         if gap is None:
             if isinstance(self.run.algorithm, TracksObjective):
                 return self._judge_step(certificate, "no bound of F(x) − F* is known for this problem")
-            if not self._is_stationary(certificate):
+            if not self._is_stationary(certificate, self.still):
                 return None
             return Ending(
                 "stationary",
@@ -317,9 +332,13 @@ class Stopping:
         gradient = self.run.problem.gradient(model.xp.zeros(model.shape, dtype=model.dtype))
         return max(float(np.linalg.norm(gradient)), TINY)
 
-    def _is_stationary(self, certificate: Certificate) -> bool:
+    def _is_feasible(self, x: Array, certificate: Certificate, tol: float) -> bool:
+        """Whether constraints are violated by no more than a tolerance."""
+        return self.run.problem.is_nearly_feasible(x, certificate.v, tol, certificate.scale)
+
+    def _is_stationary(self, certificate: Certificate, tol: float) -> bool:
         """Whether the residual is small besides gradients and duals."""
-        problem, tol = self.run.problem, self.tol
+        problem = self.run.problem
         # An error of the dual is one of the gradient, Bᵀv; besides the dual alone it would never be small where v* = 0.
         dual = max(float(np.linalg.norm(certificate.v)), self.slope * problem.model.largest_lambda**0.5, TINY)
         return (
