@@ -221,7 +221,9 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
             frames = [frame for frames in reply["local_models"]["frames"].values() for frame in frames]
             found["models up"] += sum(8 * len(frame) for frame in frames)
             found["frames of models"] += len(frames)
-            found["models down"] += sum(8 * one.nbytes for one in request["local_models"].values() if isinstance(one, np.ndarray))
+            found["models down"] += sum(
+                8 * one.nbytes for one in request["local_models"].values() if isinstance(one, np.ndarray)
+            )
         for name in set(request) & ONCE - {"local_models"}:
             add("gather up", [array[0] for array in reply[name].get("arrays", ())])
             once = [frame for frames in reply[name].get("frames", {}).values() for frame in frames]

@@ -4,14 +4,14 @@ With d coefficients, N clients of which n take part in a round, and k = log10(1/
 
     ShiftedPDFP        few bits for each number, in the rounds and with the moments that
                        :mod:`fpdfp.precondition.cost` predicts
-    ProximalNewton     d(d + 3)/2 numbers of 64 bits from all clients in each of 4 + log2(k) exchanges, in 2 where f is
-                       quadratic
-    NewtonPDFP         where f is quadratic: d(d + 1)/2 numbers of 32 bits once from all clients, and the gradients of 2
-                       rounds
+    Newton steps       about MODEL d(d + 1)/2 + 64 d bits from all clients in each of 4 + log2(k) exchanges; where f is
+                       quadratic, the gradients of 2 exchanges and one model (:mod:`fpdfp.engines.finish`)
+    ProximalNewton     d(d + 3)/2 numbers of 64 bits from all clients in each of as many exchanges
 
-and the gradients of a certificate. The cheapest in the sense of ``prefer`` runs. An estimator takes the method that is
-predicted to take the least time, on a typical network unless ``prefer`` is one, or ``"time"`` for the network
-of a federation as it was measured. So a fit on one machine takes the same steps as one across sites.
+``solve`` begins with Newton steps where they are predicted to cost less than ShiftedPDFP, in the sense of ``prefer``.
+An estimator takes the method of the first and the last that is predicted to take the least time, on a typical network
+unless ``prefer`` is one, or ``"time"`` for the network of a federation as it was measured. So a fit on one machine
+takes the same steps as one across sites. The choice does not depend on ``tol``: a looser one ends the same run earlier.
 """
 
 from __future__ import annotations

@@ -91,11 +91,11 @@ def solve(
         How: one of :mod:`fpdfp.methods`. The default is :class:`fpdfp.ShiftedPDFP` with the preconditioner that is
         predicted to pay for itself: second moments for linear models, a diagonal or a low rank beyond 256 features, a
         Fourier transform for images. Some or all clients send something once for it, counted in
-        ``traffic["preconditioner"]``. With ``tol`` and up to 256 features a Newton method runs instead where sizes
-        predict that it costs less in the sense of ``prefer``: :class:`fpdfp.NewtonPDFP` for least squares,
-        :class:`fpdfp.ProximalNewton` for up to about ten features if all clients take part. ``print(result)`` shows the
-        choice and its reason. Losses without Lipschitz constants (Poisson, gamma) take :class:`fpdfp.ProximalNewton`,
-        up to 1,000 coefficients.
+        ``traffic["preconditioner"]``. With ``tol`` and up to 256 features (1,000
+        unless ``prefer`` is ``"balanced"``) a run begins with Newton steps where sizes predict that this costs less in
+        the sense of ``prefer``; otherwise it ends with them once its rounds have cost as much as they would.
+        ``print(result)`` shows the choice and its reason. Losses without Lipschitz constants (Poisson, gamma) take
+        :class:`fpdfp.ProximalNewton`, up to 1,000 coefficients.
     rounds
         How many communication rounds.
     clients_per_round
@@ -141,23 +141,25 @@ def solve(
         the machine epsilon. The bound is a duality gap, see :meth:`Problem.certificate`. If no bound is known for the
         problem, stop with ``"stationary"`` when the residual of Lemma 1, relative to the gradient at zero, is at most
         ``tol``; this says nothing about F(x) − F*. If rounding prevents further progress, stop with ``"rounding"``.
-        With the shifted methods, where every f_i is strongly convex, clients certify the gap by two numbers each, as
-        they would in a deployment, and those messages are counted; otherwise the gap is computed from sums over
-        clients. When clients are asked does not depend on ``rounds``.
+        With a shifted method that is given, where every f_i is strongly convex, clients certify the gap by two numbers
+        each, and those messages are counted; otherwise the gap is computed from sums over clients. When clients are
+        asked does not depend on ``rounds``, and without ``method`` not on ``tol`` either: a looser tolerance ends the
+        same run earlier. Such a run may begin or end with Newton steps, in each of which all clients take part,
+        whatever ``clients_per_round`` is, and which count as rounds.
         Without ``method``, for a linear model with an l1 norm of x itself (B the identity), a run with at least 128
         features begins with those that are likely to matter (``result.features``); but not where fewer than one of 100
         clients takes part in a round. The certificate is that of the problem with all features.
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
-        by default 1e-6, or ``tol`` where that is less; that of its checkpoint for a run that continues. It is a hint:
-        it stops nothing.
+        by default 1e-6, whatever ``tol`` is; that of its checkpoint for a run that continues. It is a hint: it stops
+        nothing.
     prefer
         What an automatic preconditioner is to save. ``"rounds"``: the number of rounds; with at most 1,000 features all
         clients then send their second moments in float32. ``"bits"``: what is sent up and down, before the first round
-        and in rounds, a bit up counting as four down. ``"balanced"``: the product of rounds and these bits. An
-        :class:`fpdfp.Network`: the time on a network of that latency and bandwidth. ``"time"``: that on the network
-        which the engine has measured, or on a typical one in a simulation. :mod:`fpdfp.precondition.cost` describes how
-        these are predicted.
+        and in rounds. ``"balanced"``: the product of rounds and bits. An :class:`fpdfp.Network`: the time on a network
+        of that latency and bandwidth. ``"time"``: that on the network which the engine has measured, or on a typical
+        one in a simulation. :mod:`fpdfp.precondition.cost` describes how these are predicted. With ``tol`` it also
+        decides when Newton steps begin.
     checkpoint
         A file to write the state of the run to, every ``checkpoint_every`` rounds (by default about 20 times
         a run), on Ctrl-C and at the end.
