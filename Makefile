@@ -110,7 +110,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 attack: $(VENV)/.dev
-	$(BIN)/python -m tests.attacks 20000 docs/results/attack.md
+	$(BIN)/python -m tests.attacks 1000000 docs/results/attack.md --jobs 2 --minutes 60
 
 study: $(VENV)/.dev
 	$(BIN)/python -m tests.honest_study docs/results/study.md

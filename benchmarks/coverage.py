@@ -4,6 +4,11 @@
     python -m benchmarks.coverage --only poisson cox     # some of the families
     python -m benchmarks.coverage --studies 200 --jobs 1
 
+Every result with an interval has a row: coefficients of all families, with clusters, random effects and Firth's
+penalty, pooled coefficients, quantiles in units from 0.001 to 1,000, areas under ROC curves, calibration, concordance,
+Kaplan–Meier curves, the debiased lasso; and of log-rank tests the share that is not significant where groups do not
+differ.
+
 A study has three covariates whose means and scales differ between sites, and an intercept; the coefficients are the
 same at all sites. There are 300 rows at 3 sites, or 800 rows at 20. Each study is fitted by the estimator that a user
 calls, and the 95 % intervals of its table are compared with the truth. "Covered" is the share over all coefficients,
@@ -26,6 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy import stats
 
 import fpdfp
 from benchmarks import _tools
@@ -71,44 +78,211 @@ def draw(name: str, rng: np.random.Generator, eta: Any) -> tuple[Any, Any]:
         return InverseGaussian("log"), rng.wald(mu, 4.0)
     if name == "tweedie":
         return Tweedie(power=1.5), tweedie(rng, mu, 1.5, 0.8)
-    return Quantile(level=0.5), eta + rng.normal(0.0, 1.0, len(eta))
+    raise ValueError(f"no family {name!r}")
 
 
-def study(name: str, sites: int, seed: int) -> list[bool]:
-    """Return which coefficients the intervals of one study cover."""
-    rng = np.random.default_rng([seed, sites, len(name)])
+def study(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    """Return which coefficients of a generalised linear or a Cox model the intervals of one study cover."""
     X, site = covariates(rng, sites, 3)
     if name == "cox":
-        hazard = np.exp(X @ TRUE[1:]) * rng.uniform(0.5, 2.0, sites)[site]
-        time, censored = rng.exponential(1.0 / hazard), rng.exponential(2.0, len(X))
-        y = np.column_stack([np.minimum(time, censored), time <= censored])
-        model: Any = fpdfp.FederatedCoxRegression(baseline=False).fit(X, y, groups=site)
+        model: Any = fpdfp.FederatedCoxRegression(baseline=False).fit(X, times_of(rng, X, site), groups=site)
         true = TRUE[1:]
     else:
         family, y = draw(name, rng, TRUE[0] + X @ TRUE[1:])
         model, true = fpdfp.FederatedGLM(family).fit(X, y, groups=site), TRUE
-    limits = model.table().intervals()
+    return covered(model.table().intervals(), true)
+
+
+def covered(limits: Any, true: Any) -> list[bool]:
+    """Return which true values lie between limits."""
     return [bool(low <= one <= high) for one, (low, high) in zip(true, limits, strict=True)]
 
 
-def penalised(name: str, sites: int, seed: int) -> list[bool]:
+def times_of(rng: np.random.Generator, X: Any, site: Any) -> Any:
+    """Return times and events of rows, with another hazard at each site."""
+    hazard = np.exp(X @ TRUE[1:]) * np.linspace(0.5, 2.0, int(site.max()) + 1)[site]
+    time, censored = rng.exponential(1.0 / hazard), rng.exponential(2.0, len(X))
+    return np.column_stack([np.minimum(time, censored), time <= censored])
+
+
+def clusters(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    """Counts of subjects with five rows each and a frailty of their own; errors clustered by subject."""
+    X, site = covariates(rng, sites, 3)
+    subject = np.arange(len(X)) // 5
+    frailty = rng.gamma(2.0, 0.5, len(X))[subject]
+    y = rng.poisson(frailty * np.exp(TRUE[0] + X @ TRUE[1:]))
+    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y, subject=subject, site=site)
+    model = fpdfp.FederatedGLM("poisson").fit(table, "y ~ a + b + c + cluster(subject)", groups="site")
+    return covered(model.table(errors="robust").intervals(), TRUE)
+
+
+def random_effects(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    """A gaussian model with a random intercept of each site; the coefficients of features."""
+    X, site = covariates(rng, sites, 3)
+    y = TRUE[0] + X @ TRUE[1:] + 0.5 * rng.standard_normal(sites)[site] + rng.normal(0.0, 1.3, len(X))
+    model = fpdfp.FederatedGLM("gaussian", site_effects="random").fit(X, y, groups=site)
+    return covered(model.table().intervals()[1:], TRUE[1:])
+
+
+def quantiles(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    """A quantile of outcomes whose spread grows with the covariate, in units from a thousandth to a thousand."""
+    level, rows = float(name.split()[1]), int(name.split()[2])
+    x, scale, q = rng.uniform(0.0, 2.0, rows), 10.0 ** int(rng.integers(-3, 4)), stats.norm.ppf(level)
+    y = scale * (1.0 + 2.0 * x + (0.5 + x) * rng.standard_normal(rows))
+    model = fpdfp.FederatedGLM(Quantile(level=level)).fit(x[:, None], y, groups=np.arange(rows) % sites)
+    return covered(model.table().intervals() / scale, [1.0 + 0.5 * q, 2.0 + q])
+
+
+def ordinal(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    X, site = covariates(rng, sites, 3)
+    cuts = np.array([-0.8, 0.6])
+    y = np.digitize(X @ TRUE[1:] + rng.logistic(size=len(X)), cuts)
+    model = fpdfp.FederatedOrdinalRegression().fit(X, y, groups=site)
+    return covered(model.table().intervals(), np.append(TRUE[1:], cuts))
+
+
+def multinomial(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    X, site = covariates(rng, sites, 3)
+    both = np.array([TRUE, [-0.2, 0.0, 0.5, -0.4]])
+    z = np.column_stack([np.zeros(len(X)), both[:, 0] + X @ both[:, 1:].T])
+    y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    model = fpdfp.FederatedMultinomialRegression().fit(X, y, groups=site)
+    return covered(model.table().intervals(), both.ravel())
+
+
+def quasi(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    """Counts with twice the variance of Poisson's, or shares of ten with twice that of the binomial family."""
+    X, site = covariates(rng, sites, 3)
+    eta = TRUE[0] + X @ TRUE[1:]
+    if name == "quasi-poisson":
+        y: Any = rng.negative_binomial(np.exp(eta), 0.5)
+        return covered(fpdfp.FederatedGLM(name).fit(X, y, groups=site).table().intervals(), TRUE)
+    p = 1.0 / (1.0 + np.exp(-eta))
+    y = rng.binomial(10, rng.beta(8.0 * p, 8.0 * (1.0 - p))) / 10.0
+    model = fpdfp.FederatedGLM(name).fit(X, y, groups=site, sample_weight=np.full(len(X), 10.0))
+    return covered(model.table().intervals(), TRUE)
+
+
+def firth(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    """A rare outcome in 60 rows, separated in some studies: limits of the penalised profile likelihood."""
+    X, owner = rng.standard_normal((60, 2)), np.arange(60) % sites
+    X[:, 1] = X[:, 1] > 0.8
+    true = np.array([-1.5, 0.8, 1.0])
+    y = (rng.random(60) < 1.0 / (1.0 + np.exp(-(true[0] + X @ true[1:])))).astype(int)
+    model = fpdfp.FederatedLogisticRegression("firth").fit(X, y, groups=owner)
+    found = model.profile_intervals(X, y, owner)
+    return covered(np.column_stack([found.lower, found.upper]), true)
+
+
+def meta(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    """The pooled coefficients of fits of the sites: fixed effects of one truth, or the mean of several."""
+    X, site = covariates(rng, sites, 1)
+    slopes = 0.4 + (0.3 * rng.standard_normal(sites) if name != "meta, fixed" else np.zeros(sites))
+    y = 0.2 + slopes[site] * X[:, 0] + rng.normal(0.0, 1.0, len(X))
+    fits = fpdfp.fit_sites(fpdfp.FederatedGLM("gaussian"), pd.DataFrame({"x": X[:, 0], "y": y, "site": site}), "y ~ x",
+                           groups="site")  # fmt: skip
+    found = fits.meta("x")
+    pooled = {"meta, fixed": "fixed", "meta, random": "random", "meta, Knapp-Hartung": "knapp_hartung"}[name]
+    one = getattr(found, pooled)
+    return [bool(one.lower <= 0.4 <= one.upper)]
+
+
+def evaluation(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    """The area under the ROC curve, or the calibration, of a model at new rows; the truth is that of 60,000 others."""
+    X, site = covariates(rng, sites, 3)
+
+    def outcomes(rows: Any) -> Any:
+        return (rng.random(len(rows)) < 1.0 / (1.0 + np.exp(-(TRUE[0] + 2.0 * rows @ TRUE[1:])))).astype(int)
+
+    model = fpdfp.FederatedLogisticRegression("none").fit(X[::2], outcomes(X)[::2], groups=site[::2])
+    new, population = X[1::2], X[rng.integers(len(X), size=60_000)]
+    shift = rng.standard_normal((len(X), 3))
+    new, population = new + shift[1::2], population + rng.standard_normal(population.shape)
+    found = model.evaluate(new, outcomes(new), groups=site[1::2]).overall
+    z, y = model.decision_function(population), outcomes(population)
+    if name == "auc":
+        ranks = stats.rankdata(z)
+        hits = int(y.sum())
+        true = [(ranks[y == 1].sum() - hits * (hits + 1) / 2) / (hits * (len(y) - hits))]
+        names = ["auc"]
+    else:
+        true, names = list(recalibrate(z, y)), ["calibration intercept", "calibration slope"]
+    return covered([(found[one].lower, found[one].upper) for one in names], true)
+
+
+def recalibrate(z: Any, y: Any) -> tuple[float, float]:
+    """Return the intercept of a logistic regression with the offset z, and the slope of one on z."""
+    intercept, both = 0.0, np.array([0.0, 1.0])
+    A = np.column_stack([np.ones(len(z)), z])
+    for _ in range(25):
+        p = 1.0 / (1.0 + np.exp(-(intercept + z)))
+        intercept += (y - p).sum() / (p * (1.0 - p)).sum()
+        p = 1.0 / (1.0 + np.exp(-(A @ both)))
+        both = both + np.linalg.solve(A.T @ (A * (p * (1.0 - p))[:, None]), A.T @ (y - p))
+    return intercept, float(both[1])
+
+
+def concordance(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    """The concordance of a model at new rows; the truth is that of 1,500 others at each site."""
+    X, site = covariates(rng, sites, 3)
+    model = fpdfp.FederatedCoxRegression(baseline=False).fit(X[::2], times_of(rng, X, site)[::2], groups=site[::2])
+    rows, own = X[1::2], site[1::2]
+    more = rng.integers(len(rows), size=1_500 * sites)
+    population, owner = rows[more] + rng.standard_normal((len(more), 3)), own[more]
+    rows = rows + rng.standard_normal(rows.shape)
+    found = model.concordance(rows, times_of(rng, rows, own), strata=own)
+    true = model.concordance(population, times_of(rng, population, owner), strata=owner).index
+    return [bool(abs(found.index - true) <= 1.96 * found.error)]
+
+
+def kaplan_meier(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    """Survival at three times, of exponential times that are censored."""
+    rows = sites * SITES[sites]
+    time, censored = rng.exponential(1.0, rows), rng.exponential(2.0, rows)
+    table = pd.DataFrame({"t": np.minimum(time, censored), "d": (time <= censored).astype(int)})
+    curve = fpdfp.survival_curves(table, "Surv(t, d) ~ 1", groups=np.arange(rows) % sites)["all"]
+    at = np.array([0.25, 0.7, 1.5])
+    places = np.searchsorted(curve.times, at, side="right") - 1
+    return covered(np.column_stack([curve.lower, curve.upper])[places], np.exp(-at))
+
+
+def log_rank(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
+    """Whether a log-rank test of two groups with the same hazard is not significant at 5 %."""
+    rows = sites * SITES[sites]
+    time, censored = rng.exponential(1.0, rows), rng.exponential(2.0, rows)
+    table = pd.DataFrame({"t": np.minimum(time, censored), "d": (time <= censored).astype(int),
+                          "arm": rng.integers(0, 2, rows).astype(str)})  # fmt: skip
+    return [fpdfp.log_rank_test(table, "Surv(t, d) ~ arm", groups=np.arange(rows) % sites).p >= 0.05]
+
+
+def penalised(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
     """Return which coefficients the debiased intervals of a penalised study cover, active ones first."""
-    rng = np.random.default_rng([seed, sites, len(name)])
     X, site = covariates(rng, sites, MANY)
     true = np.concatenate([ACTIVE, np.zeros(MANY - len(ACTIVE))])
     y = (rng.random(len(X)) < 1.0 / (1.0 + np.exp(-(X @ true)))).astype(float)
     alpha = 0.5 * np.sqrt(np.log(MANY) / len(X))
     model = fpdfp.FederatedGLM("binomial", penalty=fpdfp.L1(alpha), inference=True).fit(X, y, groups=site)
-    limits = model.debiased_table().intervals()[1:]
-    return [bool(low <= one <= high) for one, (low, high) in zip(true, limits, strict=True)]
+    return covered(model.debiased_table().intervals()[1:], true)
 
 
-CASES: dict[str, Callable[[str, int, int], list[bool]]] = {
+CASES: dict[str, Callable[[str, int, np.random.Generator], list[bool]]] = {
     **dict.fromkeys(
         ("gaussian", "binomial logit", "binomial probit", "binomial cloglog", "poisson", "negative binomial", "gamma",
-         "inverse gaussian", "tweedie", "quantile", "cox"),
+         "inverse gaussian", "tweedie", "cox"),
         study,
     ),
+    **dict.fromkeys(("quasi-poisson", "quasi-binomial"), quasi),
+    "clusters": clusters,
+    "random effects": random_effects,
+    "ordinal": ordinal,
+    "multinomial": multinomial,
+    "firth": firth,
+    **dict.fromkeys(("meta, fixed", "meta, random", "meta, Knapp-Hartung"), meta),
+    **dict.fromkeys(("auc", "calibration"), evaluation),
+    "concordance": concordance,
+    "kaplan-meier": kaplan_meier,
+    "log-rank": log_rank,
+    **dict.fromkeys((f"quantile {level} {rows}" for level in (0.25, 0.5, 0.9) for rows in (200, 500, 2000)), quantiles),
     "debiased": penalised,
 }  # fmt: skip
 
@@ -120,8 +294,8 @@ def some(name: str, sites: int, seeds: range) -> list[list[bool] | None]:
         warnings.simplefilter("error")
         for seed in seeds:
             try:
-                found.append(CASES[name](name, sites, seed))
-            except (Warning, ValueError):
+                found.append(CASES[name](name, sites, np.random.default_rng([seed, sites, len(name)])))
+            except (Warning, ValueError, RuntimeError, ArithmeticError):
                 found.append(None)
     return found
 
@@ -149,6 +323,7 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=2000)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--sites", nargs="+", type=int, choices=SITES, default=list(SITES))
     parser.add_argument("--file", type=Path, help="where results are kept after each family")
     options = parser.parse_args()
     found: dict[str, Any] = {}
@@ -156,7 +331,7 @@ def main() -> None:
         found = json.loads(options.file.read_text())
     with ProcessPoolExecutor(options.jobs) as pool:
         for name in options.only:
-            for sites in SITES:
+            for sites in options.sites:
                 key = f"{name}, {sites} sites"
                 if found.get(key, {}).get("asked") == options.studies:
                     continue

@@ -3,6 +3,7 @@
     python -m benchmarks.ct                              # 64 × 64 × 16 on the CPU
     python -m benchmarks.ct --size paper --device cuda   # 256 × 256 × 64
     python -m benchmarks.ct --size paper --calls         # whole calls of solve, and their certificates
+    python -m benchmarks.ct --size paper --profile       # where the time of such calls goes, by function
 
 All have the objective of experiment files with ``data.model = "mean"``, with the same projector. The final PSNR is that
 of the minimiser. ``ours`` is the shifted method as ``python -m reproduce ct`` runs it. The steps of FPDFP and PDFP are
@@ -14,15 +15,21 @@ fpdfp.ct.reconstruct use all views in every round.
 (but for fpdfp.ct.reconstruct, whose are all) and without evaluations; what counts is the first evaluation above the
 mark. With ``--calls`` nothing is compared: calls of ``solve`` with default settings and of FPDFP are timed from the
 call to the result (the second of two, since kernels are compiled by then), and then the certificate, which is
-computed when it is read.
+computed when it is read. With ``--profile`` each call is made three times: the third one with a profiler that waits for
+the GPU whenever a function begins or ends, so that the time of a kernel is that of the function that started it.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import cProfile
 import functools
+import math
+import pstats
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +55,8 @@ SIZES = {
     "paper": ([256, 256, 64], [512, 384], 668),
 }  # fmt: skip
 GAMMAS = (1.0, 1.5, 1.9)
+#: Whole calls that are timed: a name, the clients in a round, and the method.
+CALLS = [("default", 5, None), ("default", CLIENTS, None), ("FPDFP", 5, fpdfp.FPDFP())]
 BALANCES = (0.3, 1.0, 3.0, 10.0)
 
 
@@ -86,7 +95,7 @@ def central(where: BuiltScan, iterations: int, device: str) -> Curve:
         where.projections,
         where.geometry,
         where.tv / (where.scan.views * where.scan.weight),
-        nonnegative=False,
+        bounds=(-math.inf, math.inf),
         iterations=iterations,
         tol=0.0,
         device=device,
@@ -200,17 +209,55 @@ def competitors(where: BuiltScan, rounds: int, epochs: int, target: float, devic
     return [*paper, *shifted.values(), best_of("PDFP", pdfp, target), stochastic, central(where, 60, device)]
 
 
-def time_calls(where: BuiltScan, rounds: int) -> list[dict[str, Any]]:
-    """Whole calls of solve, in seconds, and what reading their certificates takes."""
-    xp = namespace(where.there)
+def waiting_clock(where: BuiltScan) -> Callable[[], float]:
+    """Return a clock that waits for the GPU before it is read."""
+    if namespace(where.there) is np:
+        return time.perf_counter
+    wait: Callable[[], None] = namespace(where.there).cuda.get_current_stream().synchronize
 
     def clock() -> float:
-        if xp is not np:
-            xp.cuda.Device().synchronize()
+        wait()
         return time.perf_counter()
 
-    found = []
-    for name, n, method in [("default", 5, None), ("default", CLIENTS, None), ("FPDFP", 5, fpdfp.FPDFP())]:
+    return clock
+
+
+def profile_calls(where: BuiltScan, size: str, rounds: int, shown: int = 45) -> None:
+    """Print where the time of whole calls goes, each part as soon as it is known."""
+    clock, results = waiting_clock(where), []
+    for name, n, method in CALLS:
+        call = functools.partial(
+            fpdfp.solve, where.problem, method, rounds=rounds, clients_per_round=n, seed=1, progress=False
+        )
+        seconds = []
+        for _ in range(2):
+            began = clock()
+            result = call()
+            seconds.append(clock() - began)
+        last = result.history.last()
+        print(
+            f"\n{name}, n = {n}, {rounds} rounds: first call {seconds[0]:.2f} s, second {seconds[1]:.2f} s, of which "
+            f"rounds {last['seconds']:.2f} s; dual steps of the server {last.get('inner_server', 0):g}",
+            flush=True,
+        )
+        profiler = cProfile.Profile(clock)
+        profiler.enable()
+        call()
+        profiler.disable()
+        found = pstats.Stats(profiler, stream=sys.stdout).strip_dirs()
+        for order in ("tottime", "cumulative"):
+            found.sort_stats(order).print_stats(shown)
+        sys.stdout.flush()
+        results.append(
+            {"name": name, "n": n, "first": seconds[0], "second": seconds[1], "rounds": float(last["seconds"])}
+        )
+    _tools.finish({"benchmark": "ct-profile", "size": size, "rounds": rounds, "results": results})
+
+
+def time_calls(where: BuiltScan, rounds: int) -> list[dict[str, Any]]:
+    """Whole calls of solve, in seconds, and what reading their certificates takes."""
+    clock, found = waiting_clock(where), []
+    for name, n, method in CALLS:
         for _ in range(2):
             began = clock()
             result = fpdfp.solve(where.problem, method, rounds=rounds, clients_per_round=n, seed=1)
@@ -249,6 +296,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=400, help="rounds of FPDFP")
     parser.add_argument("--epochs", type=int, default=30, help="passes of SPDHG over all views")
     parser.add_argument("--calls", action="store_true", help="time whole calls of solve, 30 rounds each")
+    parser.add_argument("--profile", action="store_true", help="print where the time of default calls goes")
     options = parser.parse_args()
 
     module = module_for(options.device)
@@ -257,6 +305,9 @@ def main() -> None:
     scan = {"data.shape": shape, "data.detector": detector, "data.views": views, "data.device": options.device}
     volume = {} if options.volume is None else {"data.volume": str(options.volume.expanduser().absolute())}
     where = build_case(f"ct-{options.size}", {"data.model": "mean", **scan, **volume})
+    if options.profile:
+        profile_calls(where, options.size, 30)
+        return
     if options.calls:
         show_calls(where, options.size, 30)
         return
@@ -264,7 +315,7 @@ def main() -> None:
         where.projections,
         where.geometry,
         where.tv / (where.scan.views * where.scan.weight),
-        nonnegative=False,
+        bounds=(-math.inf, math.inf),
         iterations=150,
         tol=0.0,
         device=device,

@@ -1,6 +1,6 @@
 """An attack generator: it puts what singles out one row into every slot of every question, and counts what it finds.
 
-    python -m tests.attacks 100000        # so many answers of the default policy, and fewer without each rule
+    python -m tests.attacks 1000000 --jobs 2 --minutes 60      # what comes first ends it
 
 Budgets are off. A series asks a site of 400 rows some twenty things of one model or table, and succeeds if a number, or
 a difference of any two of the same kind, is one person's: a row of the table up to a factor, one of its values, or a
@@ -9,10 +9,12 @@ count of fewer rows than a cell has.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import itertools
-import sys
+import logging
+import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,10 +25,22 @@ import numpy as np
 import pandas as pd
 
 import fpdfp
-from fpdfp.cohorts import spec
-from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, Informations, LocalModels, Overdispersions, Spread
+from fpdfp.cohorts import requests as parcels
+from fpdfp.cohorts.losses import (
+    At,
+    Bounds,
+    Constants,
+    Duals,
+    Facts,
+    Informations,
+    Jeffreys,
+    LocalModels,
+    Overdispersions,
+    Spread,
+)
 from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, HeldScores
 from fpdfp.cohorts.requests import Address, Place, Request
+from fpdfp.cohorts.sums import ANYWHERE, SumsAt
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
@@ -49,21 +63,21 @@ from tests.desks import ANALYST
 
 INTRODUCTION = """# What the attack generator finds
 
-`make attack` runs `python -m tests.attacks 20000 docs/results/attack.md`; a larger number makes more tries. A site has
-400 rows, among them some that are easy to single out, and the default policy with its budget off. The generator puts
-expressions of one row into every slot of every question, and points of every kind into every point. A series asks one
-model, or the table, up to 24 things: questions, and the operations that methods ask for in rounds. A pair asks the same
-of two models that differ in one thing. A row is found if a vector that is told, or the difference of two, is a multiple
-of one, if a number is one person's value, or if a count is of fewer than three rows. Then each rule is switched off in
-turn, until a row is found.
+`make attack` runs `python -m tests.attacks 1000000 docs/results/attack.md --jobs 2 --minutes 60`; what comes first
+ends it. A site has 400 rows, among them some that are easy to single out, and the default policy with its budget off.
+The generator puts expressions of one row into every slot of every question, and points of every kind into every
+point. A series asks one model, or the table, up to 24 things: questions, and the operations that methods ask for in
+rounds. A pair asks the same of two models that differ in one thing. A row is found if a vector that is told, or the
+difference of two, is a multiple of one, if a number is one person's value, or if a count is of fewer than three rows.
+Then each rule is switched off in turn, until a row is found.
 
 The rules `kinds`, `rows`, `parameters` and `budget` are not in the table: without them rows are found by many questions
 together, which `tests/test_attacks.py`, `tests/test_many_policy.py` and `tests/test_hostile_models.py` carry out.
 
 """
 ROWS = 400
-#: So many answers of the default policy are printed at a time, each part with a seed of its own.
-PART = 20_000
+#: The answers of the default policy come in parts of so many, each with a seed of its own.
+PART = 2_000
 #: So many things are asked of a model.
 SERIES = 24
 HUGE = 10**12
@@ -122,16 +136,17 @@ class Site:
         """Return what is told, None where it is refused or fails; a model is described where the site lacks it."""
         tree: dict[str, Any] = {"run": "run", "sequence": 1}
         if isinstance(about, ModelSpec):
+            tree |= {"kind": "request", "request": Request(asked, ALL).write(parcels.dump)}
             if about is not self.about:
                 self.about, self.name = about, f"{next(self.names)}"
                 self.described = questions.dump(about)
-            tree |= {"kind": "request", "model": self.name, "request": Request(asked, ALL).write(spec.dump)}
+            if self.name not in self.guard._models:
+                tree["spec"] = self.described
+            tree["model"] = self.name
         else:
             tree |= questions.write(about)
         with contextlib.suppress(ValueError):
             reply = self.guard.answer(tree, ANALYST)
-            if "needs_model" in reply:
-                reply = self.guard.answer(tree | {"spec": self.described}, ANALYST)
             if "reply" in reply and "needs" not in reply["reply"]:
                 self.answered += 1
                 return reply["reply"]
@@ -282,6 +297,12 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
     factor = fpdfp.linops.Matrix(np.outer(direction, direction)) if x.ndim == 1 else None
     some = np.sort(rng.choice(x.size, int(rng.integers(1, x.size + 1)), replace=False)) if x.ndim == 1 else np.zeros(1)
     wide = x.astype(np.float64)
+    parts: Any = [("value", "gradient"), ("gradient", "hessian"), ("information",), ("start",), ("facts",)][
+        rng.integers(5)
+    ]
+    third = (
+        np.outer(direction, direction).ravel()[: x.size**2].reshape(x.size, x.size) if x.ndim == 1 else np.eye(x.size)
+    )
     return [
         lambda: At(x, ["values", "gradients"]), lambda: At(x, ["values", "gradients"]),
         lambda: At(x, ["values", "gradients"]), lambda: Informations(wide, bool(rng.random() < 0.5)), Facts, Bounds,
@@ -290,6 +311,7 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
         lambda: FeatureBounds("slopes" if rng.random() < 0.5 else "curvatures"),
         lambda: LocalModels(some.astype(np.int64), wide.ravel()[some.astype(np.int64)]),
         lambda: Overdispersions(wide, float(10.0 ** rng.uniform(-6, 6))), lambda: Spread(wide),
+        lambda: Jeffreys(wide, third + 10.0 ** rng.uniform(-9, 0) * np.eye(x.size)),
         lambda: Slopes(Announced.rounded(fpdfp.compress.Full(), x), 127), lambda: QuantizedMoments(2000),
         lambda: Sketch(1),
         lambda: many_at(rng, x, HeldScores, score=str(rng.choice(["brier", "deviance", "accuracy", "moments"]))),
@@ -297,7 +319,8 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
         lambda: many_at(rng, x, DualSums, wants="gap", shrinks=np.ones(2)),
         lambda: Duals(digest([wide]), str(rng.choice(["start", "gradient", "curvature", "gap", "hessian"])), np.ones(1),
                       direction if rng.random() < 0.7 else None, 1.0, wide),
-    ][rng.integers(23)]()  # fmt: skip
+        lambda: SumsAt(parts, None if parts[0] in ANYWHERE else wide),
+    ][rng.integers(25)]()  # fmt: skip
 
 
 def computed_at(rng: np.random.Generator, x: Any) -> Callable[[Any], Any]:
@@ -682,6 +705,18 @@ def attack_by_constants(site: Site, rng: np.random.Generator) -> bool:
     return bool(told) and tells_a_length(told, site.guard.table.features(about, "north").X)
 
 
+def attack_by_rounding(site: Site, rng: np.random.Generator) -> bool:
+    """Ask for gradients of two models whose ages are rounded from that of one person on."""
+    terms = tuple(Term((Numeric(one, Column(one)),), i) for i, one in enumerate(("age", *MEASURED)))
+    design, told, digit = Design(Column("died"), terms, ("age", *MEASURED)), list[Any](), np.spacing(2.0**39)
+    for added in (2.0**40 - 101.0, 2.0**40 - 101.0 + digit):
+        centre = np.array([-added, 0.0, 0.0, 0.0])
+        about = ModelSpec(design, np.zeros(0), centre, np.ones(4), True, "Logistic", (0, 1), np.zeros(5))
+        x = np.array([1.0, 0.0, 0.0, 0.0, -(added + 60.0)]) / 32.0
+        told += [one[..., 1:] for one in arrays_in(site.ask(about, At(x, ["gradients"])), None)]
+    return len(told) == 2 and tells_one_row(told, np.column_stack([site.frame[list(MEASURED)], np.ones(ROWS)]))
+
+
 def attack_by_schema(site: Site, rng: np.random.Generator) -> bool:
     """Ask for the extremes of columns."""
     told = site.ask(questions.SchemaQuestion())
@@ -692,7 +727,7 @@ def attack_by_schema(site: Site, rng: np.random.Generator) -> bool:
 #: Attacks of one idea each; most tries are made of anything.
 SINGLE = (
     attack_by_cuts, attack_by_combination, attack_by_weights, attack_by_levels, attack_by_domain, attack_by_folds,
-    attack_by_constants,
+    attack_by_constants, attack_by_rounding,
     attack_by_schema,
 )  # fmt: skip
 #: Rules without which a row must be found by this generator. Without the others ("kinds", "rows", "parameters",
@@ -723,26 +758,48 @@ def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found
     return made, site.answered, found
 
 
-def main(answered: int, page: Path | None = None) -> None:
+def run_part(seed: int) -> tuple[int, int, int]:
+    """Attack a site with the default policy until a part of the answers is there."""
+    logging.disable(logging.CRITICAL)
+    return run(Policy(), PART, HUGE, seed)
+
+
+def attack_the_defaults(answered: int, jobs: int, minutes: float) -> tuple[int, int, int]:
+    """Attack the default policy in several processes, until so much was answered or so much time has passed."""
+    started, total = time.monotonic(), (0, 0, 0)
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool, contextlib.suppress(KeyboardInterrupt):
+        parts = pool.imap_unordered(run_part, range(-(-answered // PART)))
+        while time.monotonic() - started < 60.0 * minutes:
+            try:
+                part = parts.next(timeout=1.0)  # type: ignore[attr-defined]
+            except multiprocessing.TimeoutError:
+                continue
+            except StopIteration:
+                break
+            total = tuple(map(sum, zip(total, part, strict=True)))  # type: ignore[assignment]
+            passed = time.monotonic() - started
+            print("{:,} series, {:,} answers, {} rows found".format(*total) + f"; {passed:.0f} s", flush=True)
+    return total
+
+
+def main(answered: int, page: Path | None, jobs: int, minutes: float) -> None:
     """Print what was found by default, and without each rule; write a page of it."""
-    started = time.monotonic()
-    tries = told = found = seed = 0
-    while told < answered:
-        more = run(Policy(), min(PART, answered - told), 10**9, seed)
-        tries, told, found, seed = tries + more[0], told + more[1], found + more[2], seed + 1
-        print(f"{tries:,} series, {told:,} answers, {found} rows found; {time.monotonic() - started:.0f} s", flush=True)
     lines = ["| policy | series | answers | rows found |", "| --- | --- | --- | --- |"]
-    lines.append(f"| the defaults | {tries:,} | {told:,} | {found} |")
+    lines.append("| the defaults | {:,} | {:,} | {} |".format(*attack_the_defaults(answered, jobs, minutes)))
     for rule in NEEDED:
-        made, told, found = run(Policy(off=frozenset({rule})), 10**9, max(answered, 2000), until_found=True)
-        lines.append(f"| without `{rule}`, until a row is found | {made:,} | {told:,} | {found} |")
+        found = run(Policy(off=frozenset({rule})), HUGE, 20_000, until_found=True)
+        lines.append(f"| without `{rule}`, until a row is found | " + "{:,} | {:,} | {} |".format(*found))
         print(lines[-1], flush=True)
     if page is not None:
         page.write_text(INTRODUCTION + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
-    import logging
-
     logging.disable(logging.CRITICAL)
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000, *map(Path, sys.argv[2:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("answered", type=int, nargs="?", default=PART, help="stop after so many answers")
+    parser.add_argument("page", type=Path, nargs="?", help="the file for the table")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--minutes", type=float, default=600.0, help="stop after so many minutes")
+    given = parser.parse_args()
+    main(given.answered, given.page, given.jobs, given.minutes)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import fpdfp
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import At
 from fpdfp.cohorts.record import plan_name
 from fpdfp.cohorts.remote import RemoteEngine
@@ -71,6 +71,8 @@ class Counts:
 
     def spend_point(self, points: int) -> None: ...
 
+    def note_fitted(self, x: Any) -> None: ...
+
     def note_outside(self) -> None: ...
 
     def divide(self, rows: int, key: bytes, folds: int) -> None: ...
@@ -100,7 +102,7 @@ def ask(
     asked: dict[str, Any] = {"kind": "request", "run": run, "sequence": 1} | others
     if request is not None:
         given = dict(model)
-        tree = request.write(spec.dump)
+        tree = request.write(parcels.dump)
         asked |= {"model": f"model {sorted(given.items())}", "spec": given, "request": tree}
     reply = unpack(pack(desk.answer(unpack(pack(asked)), ANALYST)))
     if "refused" in reply:
@@ -118,12 +120,13 @@ def gradient(desk: Desk, x: Any, **others: Any) -> Any:
 class Desks(RemoteEngine):
     """An engine whose sites are desks."""
 
-    def __init__(self, desks: Sequence[Desk], model: Any = (), **options: Any) -> None:
+    def __init__(self, desks: Sequence[Desk], model: Any = (), rows: str = "", **options: Any) -> None:
         super().__init__(**{"patience": 1.0, **options})
         self.desks, self.model = list(desks), dict(model)
         self.plan = ""
         #: Models are told apart by their names.
         self.model_name = digest_of(self.model)
+        self.rows = {"rows": rows} if rows else {}
         #: All that the coordinator has sent and got: requests, and replies.
         self.seen: list[tuple[dict[str, Any], dict[str, Any]]] = []
         #: A reply may be changed on its way.
@@ -145,6 +148,7 @@ class Desks(RemoteEngine):
             envelope = {"kind": "request", "run": self.run_id, "sequence": 1, "model": self.model_name, "request": tree}
             envelope["plan"] = self.plan
             envelope |= {"each": True} if tree.get("each") else {}
+            envelope |= self.rows
             reply = self.desks[site].answer(unpack(pack(envelope)), ANALYST)
             if "needs_model" in reply:
                 reply = self.desks[site].answer(unpack(pack(envelope | {"spec": self.model})), ANALYST)

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 import fpdfp
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.site import Site
 from fpdfp.errors import MessageError
 from fpdfp.federation.agent import Agent
@@ -86,7 +86,7 @@ class TrialDesk:
         if self.site is None:
             assert asked["spec"] == MODEL
             self.site = Site(self.losses)
-        return {"reply": self.site.handle(spec.load(asked["request"]))}
+        return {"reply": self.site.handle(parcels.load(asked["request"]))}
 
 
 class AgentThread:

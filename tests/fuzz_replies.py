@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import check_rows, decode_once, decode_update
 from fpdfp.cohorts.losses import At, Bounds, LossBounds
 from fpdfp.cohorts.question import Columns
-from fpdfp.cohorts.remote_losses import RemoteLosses
-from fpdfp.cohorts.requests import Reply, Request
-from fpdfp.cohorts.rounds import Update
+from fpdfp.cohorts.remote import RemoteLosses
+from fpdfp.cohorts.requests import Reply, Request, Update
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.cohorts.site import Site
 from fpdfp.losses.base import Losses
@@ -49,7 +48,7 @@ def corpus() -> list[Answered]:
     """Return the replies of sites to all requests."""
     found = []
     for recorded in fuzz_requests.corpus():
-        site, request = snapshot(recorded.site), spec.load(copy.deepcopy(recorded.tree))
+        site, request = snapshot(recorded.site), parcels.load(copy.deepcopy(recorded.tree))
         tree = unpack(pack(site.handle(request)))
         if "needs" not in tree:
             found.append(Answered(recorded.name, Request.read(request), site, tree))

@@ -27,13 +27,14 @@ import scipy.sparse.linalg
 
 import fpdfp
 from fpdfp import compress, linops, methods, penalties, precondition, steps
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.local import clients_of
-from fpdfp.cohorts.losses import Informations, LocalModels, Overdispersions, Spread
+from fpdfp.cohorts.losses import Informations, Jeffreys, LocalModels, Overdispersions, Spread
 from fpdfp.cohorts.many_points import DualSums, Evaluations, HeldScores
 from fpdfp.cohorts.question import questions
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.cohorts.site import Site
+from fpdfp.cohorts.sums import SumsAt
 from fpdfp.errors import MessageError
 from fpdfp.precondition.exchange import FeatureBounds
 from tests.loopback import Loopback
@@ -160,7 +161,10 @@ def corpus() -> list[Recorded]:
         if where == "counts":
             clients_of(there).ask_each(Informations(np.zeros(4)))
             clients_of(there).ask(Overdispersions(np.zeros(4), 1.5))
+            clients_of(there).ask(SumsAt(("value", "gradient", "hessian"), np.zeros(4)))
             ask_many(there)
+        if where == "graph" and name == "Newton":
+            clients_of(there).ask(Jeffreys(np.zeros(4), np.eye(4)))
         if where == "quantile":
             clients_of(there).ask(Spread(np.zeros(4)))
         if where == "wide":
@@ -170,7 +174,7 @@ def corpus() -> list[Recorded]:
         for request in engine.requests:
             tree = unpack(pack(request))
             found.append(Recorded(f"{where}, {name}", snapshot(site), tree))
-            site.handle(spec.load(copy.deepcopy(tree)))
+            site.handle(parcels.load(copy.deepcopy(tree)))
             if "update" in tree and name == "automatic":
                 stamps = {part: tree["update"][part] for part in ("versions", "digests")}
                 found.append(Recorded(f"{where}, memory", snapshot(site), {"key": tree["key"], "memory": stamps}))
@@ -193,12 +197,14 @@ def ask_many(problem: fpdfp.Problem) -> None:
 
 def factors(problem: fpdfp.Problem) -> list[Recorded]:
     """Return questions about coordinates that come as maps."""
-    from fpdfp.cohorts import spec
+    from fpdfp.cohorts import requests as parcels
 
     gains = precondition.Fourier(np.array([0.1, 0.2, 1.0, 0.2])).factor
     maps = [linops.Diagonal(np.ones(4)), linops.Matrix(np.eye(4)), gains]
     maps.append(linops.Compose(linops.Matrix(np.eye(4)), linops.Diagonal(np.ones(4))))
-    asked: list[dict[str, Any]] = [{"factor": spec.dump(one), "batch_size": size} for one in maps for size in (None, 3)]
+    asked: list[dict[str, Any]] = [
+        {"factor": parcels.dump(one), "batch_size": size} for one in maps for size in (None, 3)
+    ]
     return [Recorded(f"constants, {one['factor']['class']}", Site(problem.losses), {"constants": one}) for one in asked]
 
 
@@ -318,7 +324,7 @@ def ask(recorded: Recorded, tree: Any) -> Any:
     site = snapshot(recorded.site)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
     try:
-        return site.handle(spec.load(copy.deepcopy(tree)))
+        return site.handle(parcels.load(copy.deepcopy(tree)))
     except REFUSALS:
         return None
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import fpdfp
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.remote import RemoteEngine
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.cohorts.site import Site
@@ -46,7 +46,7 @@ class Loopback(RemoteEngine):
         self.sites[site] = Site(self.parts[site])
 
     def _handled(self, site: int, parcel: bytes) -> bytes:
-        return pack(self.sites[site].handle(spec.load(unpack(parcel))))
+        return pack(self.sites[site].handle(parcels.load(unpack(parcel))))
 
     def carry(self, asked: Mapping[int, dict[str, Any]], deadline: float | None) -> dict[int, Any]:
         replies: dict[int, Any] = {}

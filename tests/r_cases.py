@@ -20,7 +20,7 @@ FAMILIES = {"Gamma": "gamma", "inverse.gaussian": "inverse gaussian"}
 
 @functools.cache
 def cases(topic: str) -> dict[str, dict[str, Any]]:
-    """Return the cases of "glm", "survival", "glmnet", "cv", "cv_classes" or "study" by name; "r" is what R said."""
+    """Return the cases of a topic by name, "glm" for instance; "r" is what R said."""
     found: dict[str, dict[str, Any]] = json.loads((FOLDER / f"{topic}.json").read_text())["cases"]
     return found
 
@@ -115,8 +115,8 @@ def times(case: dict[str, Any]) -> Times:
 
 
 @functools.cache
-def _study(name: str) -> pd.DataFrame:
-    told = cases("study")[f"data {name}"]["r"]
+def _study(name: str, topic: str) -> pd.DataFrame:
+    told = cases(topic)[f"data {name}"]["r"]
     levels, ordered = told["levels"] or {}, told["ordered"] or []
     return pd.DataFrame({
         column: pd.Categorical(values, levels[column], ordered=column in ordered) if column in levels else values
@@ -124,6 +124,6 @@ def _study(name: str) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def study(name: str) -> pd.DataFrame:
+def study(name: str, topic: str = "study") -> pd.DataFrame:
     """Return a public data set of R; factors are categorical, their levels in R's order."""
-    return _study(name).copy()
+    return _study(name, topic).copy()

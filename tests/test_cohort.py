@@ -12,7 +12,7 @@ import pytest
 
 import fpdfp
 from fpdfp import FederatedLinearRegression, FederatedLogisticRegression
-from fpdfp.cohorts import spec as specs
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.question import Question
 from fpdfp.cohorts.remote import RemoteEngine
 from fpdfp.cohorts.serialization import pack, unpack
@@ -60,7 +60,7 @@ class SitesEngine(RemoteEngine):
         for site, request in asked.items():
             if self.restart_at is not None and request.get("update", {}).get("round") == self.restart_at:
                 self.sites[site], self.restart_at = Site(self.losses_there[site]), None
-            reply = self.sites[site].handle(specs.load(unpack(pack(request))))
+            reply = self.sites[site].handle(parcels.load(unpack(pack(request))))
             replies[site] = unpack(pack(reply))
         return replies
 

@@ -329,6 +329,7 @@ class DeskCohort(TableCohort):
         answers, refused = [], {}
         for desk in self.desks:
             asked = {**questions.write(question), "run": "run", "sequence": 1} | ({"each": True} if each else {})
+            asked |= {"rows": self.rows} if self.rows else {}
             reply = unpack(pack(desk.answer(unpack(pack(asked)), ANALYST)))
             if "refused" in reply:
                 refused[desk.name] = reply["refused"]
@@ -348,7 +349,10 @@ class DeskCohort(TableCohort):
 
     def losses(self, spec: Any) -> Any:
         """Return losses at the desks."""
-        return Desks(self.desks, questions.dump(spec)).losses()
+        return Desks(self.desks, questions.dump(spec), rows=self.rows).losses()
+
+    def _take(self, condition: str) -> DeskCohort:
+        return copy.copy(self)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def scan(views: int = 40, detector: tuple[int, int] = (32, 32), **changes: Any) 
 def uses(projections: Any, geometry: ct.ConeBeam) -> list[Any]:
     return [
         lambda: ct.fdk(projections, geometry),
-        lambda: ct.reconstruct(projections, geometry, tv=0.0, nonnegative=False, iterations=1, device="cpu"),
+        lambda: ct.reconstruct(projections, geometry, tv=0.0, bounds=(-math.inf, math.inf), iterations=1, device="cpu"),
         lambda: ct.ProjectionLosses(projections, geometry),
     ]
 

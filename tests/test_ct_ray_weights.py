@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_a_reconstruction_with_weights_minimises_the_weighted_objective() -> Non
     data = data_of()
     weights = np.random.default_rng(2).uniform(0.2, 2.0, data.shape).astype(np.float32)
     found = ct.reconstruct(
-        data, SCAN, tv=0.02, ray_weights=weights, nonnegative=False, iterations=150, tol=0.0, device="cpu"
+        data, SCAN, tv=0.02, ray_weights=weights, bounds=(-math.inf, math.inf), iterations=150, tol=0.0, device="cpu"
     )
     losses = ct.ProjectionLosses(data, SCAN, ray_weights=weights)
     tv = fpdfp.penalties.GroupL12(found.weight, axis=0)

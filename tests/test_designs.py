@@ -11,20 +11,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import At
 from fpdfp.cohorts.requests import Request
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.federation import audit, questions
-from fpdfp.federation.guard import check_columns, leverages
+from fpdfp.federation.guard import check_columns
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import ModelSpec, MomentsQuestion, SumsQuestion
 from fpdfp.federation.request_guard import STOPPED
 from fpdfp.federation.request_guard import RequestGuard as Desk
+from fpdfp.federation.row_shares import leverages
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
-from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Comparison, Missing, Number, Numeric, Spline
+from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Comparison, Missing, Number, Numeric, Poly, Spline
 from tests.desks import ANALYST
 
 AGE, INCOME, DIED = Column("age"), Column("income"), Column("died")
@@ -58,7 +59,7 @@ def desk(table: SiteTable, tmp_path: Path) -> Iterator[Desk]:
 
 def design(*values: Any, response: Any = DIED, filled: tuple[str, ...] = (), missing: Any = "drop") -> Design:
     """Return a design of expressions, or of factors."""
-    factors = [one if isinstance(one, Coded | Spline) else Numeric(f"x{i}", one) for i, one in enumerate(values)]
+    factors = [one if isinstance(one, Coded | Poly | Spline) else Numeric(f"x{i}", one) for i, one in enumerate(values)]
     terms = tuple(Term((factor,), i) for i, factor in enumerate(factors))
     return Design(response, terms, tuple(f"x{i}" for i in range(len(terms))), filled, missing)
 
@@ -73,7 +74,7 @@ def ask(desk: Desk, question: Any, **others: Any) -> dict[str, Any]:
     asked: dict[str, Any] = {"run": "run", "sequence": 1}
     if isinstance(question, ModelSpec):
         x = others.pop("x", np.zeros(len(question.ridge)))
-        tree = Request((At(np.asarray(x), ["gradients"]),)).write(spec.dump)
+        tree = Request((At(np.asarray(x), ["gradients"]),)).write(parcels.dump)
         asked |= {"kind": "request", "model": "m", "spec": questions.dump(question), "request": tree}
     else:
         asked |= questions.write(question)
@@ -143,14 +144,14 @@ class TestDesigns:
 
     def test_means_for_what_is_missing_do_not_single_out_rows(self, tmp_path: Path) -> None:
         rng = np.random.default_rng(0)
-        pressure = rng.normal(size=200)
-        pressure[:2] = np.nan
-        rows = SiteTable.read(pd.DataFrame({"pressure": pressure, "died": rng.integers(0, 2, 200)}))
+        table = pd.DataFrame({"pressure": rng.normal(size=200), "died": rng.integers(0, 2, 200)})
         given = design(Column("pressure"), filled=("pressure",), missing="mean")
-        with Desk("north", rows, Policy(), tmp_path) as made:
-            assert "reply" in ask(made, MomentsQuestion(given, np.zeros(1)))
-            assert "refused" in ask(made, MomentsQuestion(given, np.array([1e9])))
-            assert "refused" in ask(made, model(given, means=np.array([1e9])))
+        for missing, told in ((2, "refused"), (3, "reply")):
+            rows = SiteTable.read(table.assign(pressure=table.pressure.where(table.index >= missing)))
+            with Desk("north", rows, Policy(), tmp_path / told) as made:
+                for mean in (0.0, 1.0):
+                    assert told in ask(made, MomentsQuestion(given, np.array([mean])))
+                    assert told in ask(made, model(given, means=np.array([mean])), model=f"{mean}")
 
     def test_more_columns_than_a_model_may_have(self, desk: Desk) -> None:
         many = design(*(Comparison(">", AGE, Number(float(k))) for k in range(81)))

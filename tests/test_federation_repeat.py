@@ -17,14 +17,13 @@ pytest.importorskip("cryptography")
 
 import fpdfp
 from fpdfp.errors import ArgumentError
-from fpdfp.federation import commands, keys, registry, repeat, study
+from fpdfp.federation import commands, keys, repeat, study
 from fpdfp.federation.audit import LOG, Audit, entries
 from fpdfp.federation.keys import Identity
 from fpdfp.federation.policy import Policy, template
-from fpdfp.federation.registry import Registry
 from fpdfp.federation.rehearse import Rehearsal, split, write_patients
 from fpdfp.federation.repeat import FILE, compare, digest_of_data, read_analysis
-from fpdfp.federation.study import Study
+from fpdfp.federation.study import Registry, Study
 from fpdfp.models.saving import write_parameter
 
 
@@ -104,7 +103,7 @@ def test_files_of_another_release_are_refused_by_name(tmp_path: Path, path: Any,
     made = Study.create(tmp_path / "study", ["north"])
     file: Path = path(made, tmp_path)
     read(file)
-    assert {study.FORMAT, registry.FORMAT, keys.FORMAT} == {1}
+    assert {study.FORMAT, keys.FORMAT} == {1}
     for old, new in (("format = 1", "format = 9"), ('"format": 1', '"format": 9')):
         file.write_text(file.read_text().replace(old, new))
     with pytest.raises(ValueError, match=f"{file.name} has format 9; this release reads format 1"):

@@ -231,7 +231,7 @@ class TestAnalyst:
             monkeypatch.setattr(Hub, "_why_not", lambda *_: value)
             own = trial.study.analyst
             trial.study.registry.add_certificate("coordinator", own.credentials.certificate)
-            monkeypatch.setattr("fpdfp.federation.registry.Registry.find", lambda *_: None)
+            monkeypatch.setattr("fpdfp.federation.study.Registry.find", lambda *_: None)
             with pytest.raises(RefusedError) as error, Stream(own.about, own.credentials):
                 pass
             assert is_harmless(str(error.value))

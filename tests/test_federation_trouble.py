@@ -19,7 +19,7 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 import fpdfp
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import At
 from fpdfp.cohorts.requests import Request
 from fpdfp.cohorts.serialization import pack, unpack
@@ -117,7 +117,7 @@ class TestFullDisk:
     def test_a_budget_that_cannot_be_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was counted and could not be written is written as soon as there is room, before anything leaves."""
         desk = make_desk(*self.rows(), tmp_path)
-        at = Request((At(np.zeros(4), ["values"]),)).write(spec.dump)
+        at = Request((At(np.zeros(4), ["values"]),)).write(parcels.dump)
         model = {"kind": "request", "run": "r", "sequence": 1, "model": "m", "spec": {}, "request": at}
         assert "reply" in desk.answer({"kind": "schema", "run": "r", "sequence": 1}, ANALYST)
         real = os.open
@@ -484,7 +484,7 @@ class TestForgingHub:
         """The hub has the study's authority, so a site cannot tell; its policy is the same whoever asks."""
         generator = np.random.default_rng(0)
         desk = make_desk(generator.normal(size=(5, 4)), np.array([0.0, 1, 0, 1, 0]), tmp_path)
-        at = Request((At(np.zeros(4), ["values"]),)).write(spec.dump)
+        at = Request((At(np.zeros(4), ["values"]),)).write(parcels.dump)
         asked = {"kind": "request", "run": "r", "sequence": 1, "model": "m", "spec": {}, "request": at}
         answers = [desk.answer(dict(asked), ANALYST._replace(name=name)) for name in ("ann", "coordinator", "north")]
         assert answers == [{"refused": "this site takes part with at least 10 rows only", "rule": "rows"}] * 3

@@ -72,8 +72,9 @@ def test_aliased_coefficients_are_saved(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(
     "formula",
-    ["Surv(time, event) ~ age:log(time)", "Surv(time, event) ~ age + event", "Surv(time, event) ~ offset(log(time))",
-     "Surv(time, event) ~ age + strata(event)"],
+    ["Surv(time, event) ~ log(time)", "Surv(time, event) ~ age:event", "Surv(time, event) ~ age:log(time):sqrt(time)",
+     "Surv(time, event) ~ age:I(time * sex)", "Surv(time, event) ~ age + event",
+     "Surv(time, event) ~ offset(log(time))", "Surv(time, event) ~ age + strata(event)"],
 )  # fmt: skip
 def test_what_happened_is_no_covariate(formula: str) -> None:
     with pytest.raises(ArgumentError, match="of the response is on the right of '~' too"):

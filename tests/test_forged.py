@@ -12,9 +12,9 @@ import fpdfp
 from fpdfp import linops, penalties, precondition
 from fpdfp._kernels import matrix as matrix_kernels
 from fpdfp._kernels import tv
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.requests import Job, Place
-from fpdfp.cohorts.serialization import pack, unpack
+from fpdfp.cohorts.serialization import constructor_hints, pack, unpack
 from fpdfp.cohorts.site import MOST_STEPS, Site
 from fpdfp.errors import MessageError
 from fpdfp.precondition.base import Announced
@@ -43,16 +43,16 @@ DERIVED = (
 
 @pytest.mark.parametrize("value", OBJECTS, ids=lambda value: type(value).__name__)
 def test_nothing_but_a_constructor_s_arguments_is_taken(value: Any) -> None:
-    tree = spec.dump(value)
-    assert repr(spec.load(unpack(pack(tree)))) == repr(value)
+    tree = parcels.dump(value)
+    assert repr(parcels.load(unpack(pack(tree)))) == repr(value)
     for name in DERIVED:
         for forged in ([3, 40, 50, 60], 1.0, np.eye(6), {"in_shape": [3]}, None):
             with pytest.raises(MessageError, match="is made of"):
-                spec.load({"class": tree["class"], "fields": tree["fields"] | {name: forged}})
+                parcels.load({"class": tree["class"], "fields": tree["fields"] | {name: forged}})
     for name in tree["fields"]:
         fewer = {other: one for other, one in tree["fields"].items() if other != name}
         with pytest.raises(MessageError, match="is made of"):
-            spec.load({"class": tree["class"], "fields": fewer})
+            parcels.load({"class": tree["class"], "fields": fewer})
 
 
 @pytest.mark.parametrize(
@@ -68,30 +68,33 @@ def test_nothing_but_a_constructor_s_arguments_is_taken(value: Any) -> None:
         (penalties.L1(0.1), {"weight": float("nan")}), (penalties.L1(0.1), {"weight": "0.1"}),
         (penalties.Box(0.0, 1.0), {"lower": np.array(2.0)}),
         (precondition.Scaling(np.ones(3)), {"announced": []}), (precondition.Scaling(np.ones(3)), {"rows": 0}),
-        (precondition.Whitening(np.eye(3)), {"announced": 3 * spec.dump(precondition.Whitening(np.eye(3)).announced)}),
-        (precondition.Whitening(np.eye(3)), {"announced": spec.dump(precondition.Scaling(np.ones(2)).announced)}),
+        (
+            precondition.Whitening(np.eye(3)),
+            {"announced": 3 * parcels.dump(precondition.Whitening(np.eye(3)).announced)},
+        ),
+        (precondition.Whitening(np.eye(3)), {"announced": parcels.dump(precondition.Scaling(np.ones(2)).announced)}),
         (fpdfp.FPDFP(), {"step": [0.1]}), (fpdfp.FPDFP(), {"local_steps": 0}), (fpdfp.FPDFP(), {"lam": float("inf")}),
         (fpdfp.QSGD(3), {"levels": 0}), (fpdfp.QSGD(3), {"block": "all"}), (fpdfp.QSGD(3), {"codec": "pickle"}),
     ],
 )  # fmt: skip
 def test_arguments_are_checked(value: Any, change: dict[str, Any]) -> None:
-    tree = spec.dump(value)
+    tree = parcels.dump(value)
     assert set(change) <= set(tree["fields"])
     with pytest.raises(MessageError):
-        spec.load({"class": tree["class"], "fields": tree["fields"] | change})
+        parcels.load({"class": tree["class"], "fields": tree["fields"] | change})
 
 
 def test_messages_of_preconditioners_are_checked() -> None:
-    tree = spec.dump(precondition.Whitening(np.eye(3)))
+    tree = parcels.dump(precondition.Whitening(np.eye(3)))
     part = tree["fields"]["announced"][0]
     for change in ({"bits": part["fields"]["bits"] + 8}, {"message": part["fields"]["message"][:-1]}, {"message": b""}):
         forged = {"class": part["class"], "fields": part["fields"] | change}
         with pytest.raises(MessageError):
-            spec.load({"class": tree["class"], "fields": tree["fields"] | {"announced": [forged]}})
+            parcels.load({"class": tree["class"], "fields": tree["fields"] | {"announced": [forged]}})
 
 
 def test_indices_of_sparse_matrices_are_inside() -> None:
-    good = spec.dump(linops.aslinop(helpers.graph(6)))
+    good = parcels.dump(linops.aslinop(helpers.graph(6)))
     rows = good["fields"]["matrix"]
     changes: list[dict[str, Any]] = [
         {"indices": rows["indices"] + 1000}, {"indices": -rows["indices"]}, {"indptr": rows["indptr"][::-1].copy()},
@@ -100,7 +103,7 @@ def test_indices_of_sparse_matrices_are_inside() -> None:
     ]  # fmt: skip
     for change in changes:
         with pytest.raises(MessageError):
-            spec.load({"class": good["class"], "fields": {"matrix": rows | change}})
+            parcels.load({"class": good["class"], "fields": {"matrix": rows | change}})
 
 
 @pytest.mark.parametrize(
@@ -115,28 +118,28 @@ def test_rows_of_sparse_matrices_are_inside(indptr: list[int]) -> None:
     columns = np.array([0, 1, 2, 3, 1, 2, 3, 2, 3, 3], dtype=np.int32)
     tree = {"shape": [4, 4], "data": np.ones(10), "indices": columns, "indptr": np.array(indptr, dtype=np.int32)}
     with pytest.raises(MessageError, match="indptr"):
-        spec.load({"class": "linops.Matrix", "fields": {"matrix": tree}})
+        parcels.load({"class": "linops.Matrix", "fields": {"matrix": tree}})
 
 
 def test_parts_of_a_model_fit_each_other() -> None:
-    tree = spec.dump(helpers.graph_guided().model)
+    tree = parcels.dump(helpers.graph_guided().model)
     changes: list[dict[str, Any]] = [
         {"shape": [13]}, {"shape": []}, {"dtype": "<i8"}, {"dtype": "O"}, {"device": "tpu"},
-        {"linop": spec.dump(linops.Identity(13))}, {"linop": spec.dump(penalties.L1(1.0))},
-        {"penalty": spec.dump(penalties.L1(np.ones(3)))}, {"penalty": spec.dump(linops.Identity(12))},
-        {"penalty": spec.dump(penalties.GroupL12(1.0, axis=5))},
+        {"linop": parcels.dump(linops.Identity(13))}, {"linop": parcels.dump(penalties.L1(1.0))},
+        {"penalty": parcels.dump(penalties.L1(np.ones(3)))}, {"penalty": parcels.dump(linops.Identity(12))},
+        {"penalty": parcels.dump(penalties.GroupL12(1.0, axis=5))},
     ]  # fmt: skip
     for change in changes:
         with pytest.raises(MessageError):
-            spec.load({"class": tree["class"], "fields": tree["fields"] | change}, Model)
+            parcels.load({"class": tree["class"], "fields": tree["fields"] | change}, Model)
 
 
 def test_every_class_has_a_type_for_every_argument() -> None:
-    assert len(spec.classes()) == len(spec.registry())
-    for kind, (_, hints, _) in spec.registry().items():
+    assert len(parcels.classes()) == len(parcels.sendable())
+    for kind, (_, hints) in parcels.sendable().items():
         assert all(not name.startswith("_") and hint is not Any for name, hint in hints.items()), kind
     with pytest.raises(TypeError, match="LocalLosses cannot be sent: nothing is said of the type of memory"):
-        spec.by_fields(LocalLosses)
+        constructor_hints(LocalLosses)
 
 
 class TestSites:
@@ -173,16 +176,16 @@ class TestSites:
     )
     def test_requests_that_make_no_sense(self, problem: fpdfp.Problem, contents: dict[str, Any]) -> None:
         with pytest.raises(MessageError):
-            Site(problem.losses).handle(spec.load(unpack(pack(contents))))
+            Site(problem.losses).handle(parcels.load(unpack(pack(contents))))
 
     @pytest.mark.parametrize(
         "factor", [linops.Difference(12), linops.Identity(13), linops.Matrix(np.ones((3, 12))), linops.Identity((3, 4))]
     )
     def test_a_factor_maps_points_to_points(self, problem: fpdfp.Problem, factor: Any) -> None:
         for size in (None, 3):
-            request = unpack(pack({"constants": {"factor": spec.dump(factor), "batch_size": size}}))
+            request = unpack(pack({"constants": {"factor": parcels.dump(factor), "batch_size": size}}))
             with pytest.raises(MessageError, match=r"a factor must map arrays of shape \(12,\) to such"):
-                Site(problem.losses).handle(spec.load(request))
+                Site(problem.losses).handle(parcels.load(request))
 
     @pytest.mark.parametrize(
         "coordinates",
@@ -206,14 +209,14 @@ class TestSites:
     ) -> None:
         chosen = getattr(precondition, kind)
         made = chosen(np.ones(12) if kind == "Scaling" else np.eye(12), rows=rows)
-        tree = unpack(pack({"constants": {"coordinates": spec.dump(made)}}))
+        tree = unpack(pack({"constants": {"coordinates": parcels.dump(made)}}))
 
         def build(_: Any) -> Any:
             raise AssertionError("a factor of 2 GiB and more")
 
         monkeypatch.setattr(chosen, "factor", property(build))
         with pytest.raises(MessageError, match=r"coordinates must be for arrays of shape \(12,\)"):
-            Site(problem.losses).handle(spec.load(tree))
+            Site(problem.losses).handle(parcels.load(tree))
         with pytest.raises(MessageError, match=r"coordinates must be for arrays of shape \(12,\)"):
             Site(problem.losses).begin(self.job(problem, made), "key")
 

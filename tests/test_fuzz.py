@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fpdfp.cohorts.question import questions
-from fpdfp.cohorts.spec import classes
+from fpdfp.cohorts.requests import classes
 from tests import fuzz, fuzz_replies, fuzz_requests
 from tests.fuzz_requests import at, places
 

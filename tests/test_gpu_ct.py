@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from fpdfp._array import to_host
 from fpdfp.ct import ConeBeam, XRayTransform
+from tests import gpu_checks
 
 CIRCLE = {"source": 160.0, "panel": 240.0}
 
@@ -81,21 +84,16 @@ def check_groups(name: str) -> None:
     assert bool((A.apply_views(x, views) == A.apply(x)[views]).all()), name
 
 
-def check_everything() -> int:
-    for name in GEOMETRIES:
-        check_pair(name)
-        check_groups(name)
-    return 2 * len(GEOMETRIES)
+CHECKS = {
+    f"{check.__name__} {name}": functools.partial(check, name)
+    for name in GEOMETRIES
+    for check in (check_pair, check_groups)
+}
 
 
 def test_the_gpu_projects_as_the_processor_does() -> None:
-    import pytest
-
-    cupy = pytest.importorskip("cupy", reason="needs CuPy and a GPU")
-    if cupy.cuda.runtime.getDeviceCount() == 0:
-        pytest.skip("needs a GPU")
-    check_everything()
+    gpu_checks.run_in_test(CHECKS)
 
 
 if __name__ == "__main__":
-    print(f"{check_everything()} passed, 0 failed")
+    gpu_checks.run(CHECKS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.problem import Model
 from fpdfp.rng import Draws
+from tests import gpu_checks
 
 SHAPE, VIEWS, CLIENTS = (16, 14, 8), 24, 6
 #: How far results of the two may be apart, relative to the largest number; rounding at random may go the other way.
@@ -247,33 +249,22 @@ def check_sites_with_a_gpu() -> None:
         assert (crew.totals.refused, crew.totals.absent) == (0, 0)
 
 
-CHECKS: list[Callable[[], None]] = [
-    check_total_variation,
-    check_penalties,
-    check_losses,
-    check_everything_is_there,
-    lambda: check_runs(False),
-    lambda: check_runs(True),
-    check_start_and_stop,
-    check_checkpoints,
-    check_sites_with_a_gpu,
-]
-
-
-def check_everything() -> int:
-    for check in CHECKS:
-        check()
-    return len(CHECKS)
+CHECKS: dict[str, Callable[[], None]] = {
+    "total variation": check_total_variation,
+    "penalties": check_penalties,
+    "losses": check_losses,
+    "everything is there": check_everything_is_there,
+    "runs": partial(check_runs, False),
+    "runs with limits": partial(check_runs, True),
+    "start and stop": check_start_and_stop,
+    "checkpoints": check_checkpoints,
+    "sites with a GPU": check_sites_with_a_gpu,
+}
 
 
 def test_runs_on_the_gpu_are_those_of_the_processor() -> None:
-    import pytest
-
-    cupy = pytest.importorskip("cupy", reason="needs CuPy and a GPU")
-    if cupy.cuda.runtime.getDeviceCount() == 0:
-        pytest.skip("needs a GPU")
-    check_everything()
+    gpu_checks.run_in_test(CHECKS)
 
 
 if __name__ == "__main__":
-    print(f"{check_everything()} passed, 0 failed")
+    gpu_checks.run(CHECKS)

@@ -14,6 +14,7 @@ import numpy as np
 import fpdfp
 from fpdfp import linops, penalties
 from fpdfp._array import namespace
+from tests import gpu_checks
 from tests.test_gpu_engine import CLOSE, SHAPE, assert_close, problem
 
 
@@ -169,22 +170,14 @@ def check_pytorch() -> None:
     )
 
 
-CHECKS: list[Callable[[], None]] = [check_penalty, check_map, check_runs, check_starts, check_refusals, check_pytorch]
-
-
-def check_everything() -> int:
-    for check in CHECKS:
-        check()
-    return len(CHECKS)
+CHECKS = {
+    check.__name__: check
+    for check in (check_penalty, check_map, check_runs, check_starts, check_refusals, check_pytorch)
+}
 
 
 def test_other_packages_on_the_gpu() -> None:
-    import pytest
-
-    cupy = pytest.importorskip("cupy", reason="needs CuPy and a GPU")
-    if cupy.cuda.runtime.getDeviceCount() == 0:
-        pytest.skip("needs a GPU")
-    check_everything()
+    gpu_checks.run_in_test(CHECKS)
 
 
 def test_the_stand_ins_are_what_they_stand_for() -> None:
@@ -199,4 +192,4 @@ def test_the_stand_ins_are_what_they_stand_for() -> None:
 
 
 if __name__ == "__main__":
-    print(f"{check_everything()} passed, 0 failed")
+    gpu_checks.run(CHECKS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ import pandas as pd
 import pytest
 
 import fpdfp
-from fpdfp.cohorts import spec
-from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, Informations, Overdispersions, probe
-from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluations, SentDuals
+from fpdfp.cohorts import requests as parcels
+from fpdfp.cohorts.losses import At, Bounds, Constants, Facts, Informations, Jeffreys, Overdispersions, probe
+from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, SentDuals
 from fpdfp.cohorts.requests import Address, Place, Request
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress import decode
@@ -35,10 +36,12 @@ from fpdfp.federation.questions import (
 )
 from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.table import SiteTable
+from fpdfp.folds import Folds
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.tree import Arithmetic, Coded, Column, Comparison, Number, Numeric, Survival
 from fpdfp.losses.linear import form_rounding
 from fpdfp.methods.newton import NewtonExchange
+from fpdfp.precondition.exchange import FeatureBounds
 from fpdfp.rng import Draws
 from tests.desks import ANALYST, Counts, Desks
 
@@ -73,6 +76,7 @@ def complete(table: pd.DataFrame) -> pd.DataFrame:
     table["odd"] = (table.index % 2).astype(int)
     table["nearly"] = np.where(table.index == PERSON, 0, table.odd)
     table["units"] = np.where(table.index == PERSON, 7.25, 0.0)
+    table["lacking"] = np.where(table.index == PERSON, np.nan, 25.0 + table.pressure + table.odd)
     table["stratum"] = np.where(table.index == PERSON, PERSON - 1, table.index)
     return table
 
@@ -126,7 +130,7 @@ def ask(desk: Desk, about: Any, request: Any = None) -> Any:
     """Ask a desk a question, or something of a model; return what it tells, or raise what it refuses."""
     asked: dict[str, Any] = {"run": "run", "sequence": 1}
     if isinstance(about, ModelSpec):
-        tree = request.write(spec.dump)
+        tree = request.write(parcels.dump)
         asked |= {"kind": "request", "model": about.digest, "spec": questions.dump(about), "request": tree}
     else:
         asked |= questions.write(about)
@@ -261,6 +265,34 @@ def cuts_by_rounding(ask: Ask) -> Any:
     return row_of((found[0] - found[1])[1:]) - ROWS[row] + ROWS[PERSON]
 
 
+def power_of_two(ask: Ask, *, twice: bool) -> Any:
+    """Beyond a power of two numbers have a digit less: an age plus nearly 2²⁶ is rounded from an age of choice on.
+
+    Two models whose numbers differ by that digit differ in the rows beyond the cut alone. A second number takes the
+    first away again; without it the intercept does, exactly where the coefficient is a power of two.
+    """
+    digit, slope, found = np.spacing(2.0**25), 2.0**-5, []
+    for added in (2.0**26 - 101.0, 2.0**26 - 101.0 + digit):
+        if twice:
+            shifted = Arithmetic("-", Column("age"), Number(-added))
+            about = model(design(Column("died"), shifted, *map(Column, FEATURES)),
+                          centre=np.array([added + 60.0, 0.0, 0.0]))  # fmt: skip
+            found.append(gradient(ask, about, [slope, 0.0, 0.0, 0.25]))
+        else:
+            about = model(design(Column("died"), Column("age"), *map(Column, FEATURES)),
+                          centre=np.array([-added, 0.0, 0.0]))  # fmt: skip
+            found.append(gradient(ask, about, [slope, 0.0, 0.0, -slope * (added + 60.0)]))
+    return row_of((found[1] - found[0])[1:])
+
+
+def filled_in(ask: Ask) -> Any:
+    """Two means that stand for a value that one person lacks differ in that person's row."""
+    terms = tuple(Term((Numeric(one, Column(one)),), i) for i, one in enumerate(("lacking", *FEATURES)))
+    given = Design(Column("died"), terms, ("x",) * 3, filled=("lacking",), missing="mean")
+    told = [gradient(ask, model(given, means=np.array([mean])), [0.05, 0.0, 0.0, -1.2]) for mean in (20.0, 30.0)]
+    return row_of((told[1] - told[0])[1:])
+
+
 def start(ask: Ask, family: str) -> Any:
     """A fit starts from quadratic models where each row's own outcome is, and weights there are powers of outcomes."""
     about = glm(design(Column("tiny")), family, "identity")
@@ -295,6 +327,9 @@ SINGLED_OUT: dict[str, Callable[[Ask], Any]] = {
     "a Lipschitz constant with the largest weight": largest_weight, "the value at the probe": probe_value,
     "two models that differ in one row": differing_models,
     "two polynomials that differ in one row": polynomial, "cuts by rounding": cuts_by_rounding,
+    "rounding beyond a power of two": functools.partial(power_of_two, twice=False),
+    "rounding beyond a power of two, and back": functools.partial(power_of_two, twice=True),
+    "a mean that stands for a missing value": filled_in,
     "the start of a gamma model": functools.partial(start, family="gamma"),
     "the start of an inverse Gaussian model": functools.partial(start, family="inverse gaussian"),
     "one person's many periods": one_of_many_periods, "one row that does not fit": misfit,
@@ -441,6 +476,22 @@ def test_sums_of_squares_are_no_single_rows(desks: Any) -> None:
             desks(Policy())(about, Request((asked,), EVERYONE))
 
 
+def test_third_moments_are_no_single_rows(desks: Any) -> None:
+    """The matrix of Firth's penalty is the analyst's: what it makes of rows is looked at like all that is summed."""
+    about = glm(design(Column("visits"), Column("age"), Column("pressure")), "poisson", "log")
+    flat, steep = np.zeros(3), np.array([-30.0, 0.0, 1000.0])
+    assert desks(Policy())(about, Request((Jeffreys(flat, np.eye(3)),), EVERYONE))
+    for x, inverse in (
+        (steep, np.eye(3)), (flat, np.diag([1.0, -1.0, 1.0])), (flat, np.eye(3) + np.triu(np.ones((3, 3)), 1)),
+    ):  # fmt: skip
+        with pytest.raises(Refusal, match=r"too few of its rows|symmetric and positive"):
+            desks(Policy())(about, Request((Jeffreys(x, inverse),), EVERYONE))
+    with pytest.raises(Refusal, match="products"):
+        desks(Policy(kinds=tuple(one for one in Policy().kinds if one != "products")))(
+            about, Request((Jeffreys(flat, np.eye(3)),), EVERYONE)
+        )
+
+
 def test_a_log_rank_test_is_not_of_one_pair_or_one_event(desks: Any) -> None:
     response, group = Survival(Column("time"), Column("died")), Coded("half", "half", (0, 1))
     pair = LogRankQuestion(response, group, ("stratum",))
@@ -478,6 +529,94 @@ def test_constants_along_a_direction_are_second_moments(desks: Any) -> None:
     assert attack(desks(Policy.allowing_everything())) == pytest.approx(np.square(ROWS[:, 0]).mean(), rel=1e-6)
     with pytest.raises(Refusal, match="second moments"):
         attack(desks(Policy(kinds=tuple(kind for kind in Policy().kinds if kind != "products"))))
+
+
+def test_divisions_of_nearly_the_same_rows_are_no_linear_system(tmp_path: Path) -> None:
+    """A column with missing values divides other rows: with seven such models each row was known."""
+    rng, table, told = np.random.default_rng(5), FRAME.copy(), list[tuple[Any, Any]]()
+    for k in range(7):
+        table[f"m{k}"] = np.where(rng.permutation(400) < 3 + k, np.nan, rng.normal(size=400))
+
+    def attack(policy: Policy) -> int:
+        told.clear()
+        with Desk("north", SiteTable.read(table), policy, tmp_path / f"{len(policy.off)}") as desk:
+            for k, seed in itertools.product(range(7), range(4)):
+                about = model(design(Column("died"), *map(Column, (*FEATURES, f"m{k}"))))
+                folds, used = Folds(20, seed), table[f"m{k}"].notna().to_numpy()
+                asked = Evaluations.of(
+                    np.zeros((21, 4)), np.ones((21, 4), dtype=bool), (EXACT, EXACT), np.arange(-1, 20),
+                    np.zeros(0, dtype=np.int64), units=np.full(4, ZERO, dtype=np.uint8), folds=folds,
+                )  # fmt: skip
+                sent = Evaluated(*ask(desk, about, Request((asked,), EVERYONE))[asked.name]["arrays"])
+                slopes, rows = asked.add_up(sent, np.arange(len(sent.numbers))).slopes, np.flatnonzero(used)
+                labels = folds.draw(table.died[used].to_numpy(dtype=float))
+                for fold in range(20):
+                    mask = np.zeros(400)
+                    mask[rows[labels == fold]] = 1.0
+                    told.append((mask, used.sum() * (slopes[0] - slopes[1 + fold])[[0, 1, 3]]))
+        masks, sums = (np.array(one) for one in zip(*told, strict=True))
+        found = np.linalg.lstsq(masks, sums, rcond=None)[0]
+        return int((np.abs(found / found[:, 2:] - ROWS).max(axis=1) < 1e-3).sum())
+
+    assert attack(Policy(off=frozenset({"folds"}))) == 400
+    with pytest.raises(Refusal, match="as many folds as it allows"):
+        attack(Policy())
+
+
+def test_absolute_errors_have_no_edges(desks: Any) -> None:
+    """Σ|y − xβ| is a plane on each side of a row's edge: eight evaluations about that of the largest y are its row."""
+    given = model(design(Column("income"), Column("pressure"), Column("age")), "LeastSquares")
+    income = np.sort(FRAME.income)
+
+    def attack(ask: Ask) -> Any:
+        slopes = []
+        for level in (income[-2:].mean(), income[-1] + 1.0):
+            points = [np.array([0.0, 0.0, level]) + step for step in (np.zeros(3), *(1e-3 * np.eye(3)))]
+            points = [point * [1.0, 1e-2, 1.0] for point in points]
+            told = ask(EvaluationQuestion(given, points[0], points[1:]))
+            sums = np.array([one["sums"][-3] for one in (told, *told["more"])])
+            slopes.append((sums[1:] - sums[0]) / [1.0, 1e-2, 1.0])
+        return row_of(slopes[1] - slopes[0])
+
+    row = FRAME.loc[FRAME.income.idxmax(), ["pressure", "age"]].to_numpy(dtype=float)
+    np.testing.assert_allclose(attack(desks(Policy.allowing_everything()))[:2], row, rtol=1e-3)
+    with np.errstate(all="ignore"):
+        assert not np.allclose(attack(desks(Policy()))[:2], row, rtol=0.2)
+
+
+def test_bounds_of_slopes_have_no_edges(desks: Any) -> None:
+    """Σ|x − c| changes its slope at each x; rounded up, scales of choice tell it as exactly as one likes."""
+    column, top = FRAME.income.to_numpy(), float(FRAME.income.max())
+
+    def exceeds(ask: Ask, cut: float) -> bool:
+        """Whether an income is above a cut: then the mean distance from the cut is more than if all were below it."""
+        unit = (cut - column.mean()) * (1.0 + 1e-9)  # just below a power of two, if no income is above
+        spec = model(design(Column("died"), Column("income")), centre=np.array([cut]), scale=np.array([unit]),
+                     intercept=False, ridge=np.zeros(1))  # fmt: skip
+        told = ask(spec, Request((FeatureBounds("slopes"),), EVERYONE))["feature_bounds"]["frames"]["powers"][0]
+        return float(abs(decode(told)[0])) > 1.0
+
+    ask = desks(Policy(off=frozenset({"constants"})))
+    assert [exceeds(ask, top + step) for step in (-1e-3, 1e-3)] == [True, False]
+    ask = desks(Policy())
+    assert [exceeds(ask, top + step) for step in (-1e-3, 1e-3)] == [True, True]
+
+
+def test_curves_by_group_are_not_of_all_rows_but_one(desks: Any, tmp_path: Path) -> None:
+    """Counts of all rows less those by group are those of the person without a group."""
+    response, group = Survival(Column("time"), Column("died")), Coded("g", "g", ("x", "y"))
+    times = np.array([50.0, 100.0, 500.0])
+    table = FRAME.assign(g=pd.Series(np.where(FRAME.index % 2, "x", "y")).where(FRAME.index != PERSON))
+    for policy, told in ((Policy(off=frozenset({"cells"})), True), (Policy(), False)):
+        with Desk("north", SiteTable.read(table), policy, tmp_path / f"{told}") as desk:
+            whole = ask(desk, RiskQuestion(response, None, times))["left"]
+            if told:
+                change = np.ravel(whole) - ask(desk, RiskQuestion(response, group, times))["left"].sum(axis=0)
+                assert change.tolist() == [0, 0, 1]  # this person left between 100 and 500
+                continue
+            for asked in (RiskQuestion(response, group, times), LogRankQuestion(response, group)):
+                with pytest.raises(Refusal, match="rows without a value of 'g' of at least 3"):
+                    ask(desk, asked)
 
 
 def test_a_search_by_times_finds_no_row(desks: Any) -> None:

@@ -338,13 +338,13 @@ def test_summaries_have_all_a_paper_asks_for(tmp_path: Path) -> None:
         null_deviance=56.857,
         df_null=59,
         formula="y ~ age < dose",
-        exchanges={"information": 1},
+        exchanges={"rounds": 5, "information": 1, "null deviance": 3},
         more={"concordance": 0.71234567},
     )
     text = str(summary)
     for part in [
         "FederatedGLM: y ~ age < dose",
-        "converged after 5 rounds and 1 for information",
+        "converged after 5 rounds and 4 exchanges for information, null deviance (3)",
         "rows           60 used, 1 left out",
         "deviance       16.2497 on 56 degrees of freedom",
         "null deviance  56.857 on 59 degrees of freedom",

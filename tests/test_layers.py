@@ -27,9 +27,10 @@ LAYERS = {
         "report",
         "federation",
         "models ct.command",
+        "federation.masked",
         "federation.cohort",
-        "federation.schema federation.table",
-        "federation.columns federation.descriptives federation.predictions federation.times",
+        "federation.table",
+        "federation.columns federation.descriptives",
         "federation.questions",
     ],
     "running": [
@@ -42,15 +43,15 @@ LAYERS = {
         "engines",
         "cohorts",
     ],
-    "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit privacy.site", "steps"],
-    "questions": ["cohorts.cohort", "cohorts.question"],
+    "algorithms": ["methods", "precondition", "pooled traffic", "privacy.fit", "steps"],
+    "questions": ["cohorts.question"],
     "mathematics": [
         "problem",
         "scores folds",
         "_verify bounds ct datasets linops losses penalties quadratic survival",
         "families formula inference",
     ],
-    "messages": ["compress", "cohorts.validation privacy sampling", "rng"],
+    "messages": ["cohorts.serialization", "compress", "privacy sampling", "rng"],
     "kernels": ["_cuda", "_kernels", "_array"],
     "basics": [("_checks _files _lazy _naming _numbers _plotting _progress _sections _settings _typing _warn errors")],
 }
@@ -199,8 +200,8 @@ def test_kernels_load_nothing_above_them() -> None:
 
 #: What only runs with clients elsewhere pass through.
 WIRE = (
-    "compress/wire.py", "cohorts/collector.py", "cohorts/remote", "cohorts/requests.py", "cohorts/serialization.py",
-    "cohorts/session.py", "cohorts/site.py", "engines/remote_",
+    "compress/wire.py", "cohorts/collector.py", "cohorts/remote.py", "cohorts/requests.py", "cohorts/serialization.py",
+    "cohorts/site.py",
 )  # fmt: skip
 LOCAL = """
 import sys, threading

@@ -75,11 +75,13 @@ def test_folders_of_a_commit_that_are_not_there_are_left_out(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_the_last_line_is_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "trace", lambda package: {"engines/solve.py": 1, "problem.py": 3})
+    local, remote = {"engines/solve.py": 1, "problem.py": 3}, {"coordinator": ["engines/run.py"], "site": []}
+    monkeypatch.setattr(metrics, "trace", lambda package, program: local if program == metrics.TRACED else remote)
     monkeypatch.setattr("sys.argv", ["metrics"])
     metrics.main()
     printed = capsys.readouterr().out
     assert "enters 2 files, 4 times" in printed
+    assert "a round at sites enters 1 files at a coordinator" in printed
     found = json.loads(printed.splitlines()[-1])
     assert sum(part["files"] for part in found["parts"].values()) == found["files"]
     assert sum(part["lines"] for part in found["parts"].values()) == found["lines"]

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.cohorts.collector import Decoded
+from fpdfp.cohorts.collector import NO_DRAWS, Decoded
 from fpdfp.cohorts.plausible import Outliers
 from fpdfp.cohorts.serialization import pack, unpack
-from fpdfp.cohorts.session import NO_DRAWS
 from fpdfp.compress import decode
 from fpdfp.traffic import FULL
 from tests.helpers import graph_guided

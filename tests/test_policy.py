@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
 import fpdfp
 from fpdfp._settings import SettingsError
 from fpdfp.cohorts.losses import At
-from fpdfp.cohorts.requests import Request
-from fpdfp.cohorts.rounds import Memory
+from fpdfp.cohorts.requests import Memory, Request
 from fpdfp.errors import ArgumentError, Refusal
 from fpdfp.federation import audit, outbox
-from fpdfp.federation.guard import TOO_FEW, check_columns, check_model, effective, leverages, uncommon
+from fpdfp.federation.guard import TOO_FEW, check_columns, check_model
 from fpdfp.federation.policy import Policy, template
-from fpdfp.federation.request_guard import OUTBOX, STOPPED
+from fpdfp.federation.request_guard import OUTBOX, STOPPED, RequestGuard
+from fpdfp.federation.row_shares import effective, leverages, uncommon
+from fpdfp.federation.table import SiteTable
 from tests.desks import ANALYST, Desks, ask, close_all, gradient, guarded, make_desk
 
 ZERO = Request((At(np.zeros(4), ["values"]),))
@@ -239,6 +241,14 @@ class TestDesk:
         assert entry.outcome == outcome
 
 
+def test_a_pattern_that_no_column_fits_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = SiteTable.read(pd.DataFrame({"age": np.arange(20.0), "income": np.arange(20.0)}))
+    with RequestGuard("north", table, Policy(never=("incme", "age*", "*_id"), columns=("*",)), tmp_path / "north"):
+        assert [one.getMessage() for one in caplog.records] == [
+            "the policy names the columns 'incme', of which the table has none"
+        ]
+
+
 class TestExposure:
     def test_columns(self) -> None:
         X = np.zeros((20, 3))
@@ -258,7 +268,7 @@ class TestExposure:
         X[2:, 1:] = 0.0
         with pytest.raises(Refusal, match="the column 'b' at this site tells fewer than 3 rows") as error:
             check_columns(X, names, policy)
-        assert error.value.detail == "2 rows are not at its most common value"
+        assert error.value.detail == "2.0 effective rows share its deviations from the middle"
         assert error.value.rule == "cells"
         # 1 + 4 rows, and those 4 in two halves: only a combination of three columns tells the one row.
         X = np.zeros((60, 4))

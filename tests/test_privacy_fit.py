@@ -23,7 +23,7 @@ from fpdfp.privacy.fit import Goal, NoisySum, gradients, newton, statistics
 from fpdfp.privacy.ledger import Ledger
 from fpdfp.privacy.noise import Stream, discrete_gaussian_noise
 from fpdfp.privacy.releases import GRID, Release, Rows, add_noise, bounded, exact_sum, full_matrix, lower_triangle
-from fpdfp.privacy.site import LocalSites, PrivateSite, request_digest
+from tests.private_sites import LocalSites, PrivateSite, request_digest
 
 pytest.importorskip("cryptography")
 
@@ -252,7 +252,7 @@ def test_no_reply_leaves_before_its_price_is_on_disk_when_killed(tmp_path: Path)
     """A site answers until it is killed with signal 9; every reply that was read is in the ledger."""
     program = (
         "import sys\nimport numpy as np\nfrom pathlib import Path\nfrom fpdfp.privacy.ledger import Ledger\n"
-        "from fpdfp.privacy.site import PrivateSite\nfrom fpdfp.privacy.releases import Release\n"
+        "from tests.private_sites import PrivateSite\nfrom fpdfp.privacy.releases import Release\n"
         "ledger = Ledger(Path(sys.argv[1]), 10.0, 1e-6)\n"
         "site = PrivateSite(np.ones((5, 2)), np.ones(5), 2.0, bytes(32), ledger)\n"
         "n = len(ledger.entries)\n"
@@ -261,7 +261,8 @@ def test_no_reply_leaves_before_its_price_is_on_disk_when_killed(tmp_path: Path)
     )
     path = tmp_path / "ledger"
     for _ in range(3):
-        with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        command, here = [sys.executable, "-c", program, str(path)], Path(__file__).parents[1]
+        with subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             lines = [process.stdout.readline() for _ in range(5)]
             os.kill(process.pid, signal.SIGKILL)

@@ -80,3 +80,53 @@ def test_forged_sums_are_refused() -> None:
     for change in ({"score": np.zeros(3)}, {"information": np.zeros((1, 2))}, {"events": 999}, {"rows": -1}):
         with pytest.raises(MessageError):
             read_answer(asked[0], tree | change)
+
+
+VARYING = r_cases.cases("likelihood")
+
+
+@pytest.mark.parametrize("name", [name for name in VARYING if name.startswith("varying")])
+def test_effects_that_change_with_time_are_those_of_rows_split_at_all_events(name: str) -> None:
+    """As R's survSplit with the covariate at the end of each stretch, which coxph's tt() is too."""
+    case = VARYING[name]
+    table, r = r_cases.study(case["data"], "likelihood"), case["r"]
+    tight = fpdfp.RunOptions(tol=1e-12)
+    model = fpdfp.FederatedCoxRegression(ties=case["ties"], run=tight).fit(table, case["formula"], groups="site")
+    found = model.table()
+    np.testing.assert_allclose(found.coefficients, r["coefficients"], rtol=1e-6)
+    np.testing.assert_allclose(found.standard_errors, r["errors"], rtol=1e-6)
+    assert model.deviance_ == pytest.approx(-2.0 * r["loglik"][1], rel=1e-9)
+    assert model.null_deviance_ == pytest.approx(-2.0 * r["loglik"][0], rel=1e-9)
+    assert sum(model.rows_.values()) == len(table)
+    assert "likelihood ratio" in str(model.summary())
+    # A person's rows belong together, so that robust errors are not those of stretches.
+    robust = model.table(errors="robust").standard_errors
+    assert (np.abs(np.log(robust / found.standard_errors)) < 1.0).all()
+    for ask in (model.predict, model.evaluate, model.concordance, model.check_proportional_hazards):
+        with pytest.raises(ArgumentError, match="change with time"):
+            ask(table)
+    with pytest.raises(ArgumentError, match="effects change with time"):
+        model.predict_survival(table)
+
+
+def test_effects_that_change_with_time_behind_policies(tmp_path: Path) -> None:
+    """A site looks at people, and not at the stretches of their rows."""
+    table = r_cases.study("veteran", "likelihood")
+    formula = "Surv(time, status) ~ karno + karno:log(time)"
+    near = fpdfp.FederatedCoxRegression(baseline=False).fit(table, formula, groups="site")
+    cohort = DeskCohort(table.rename(columns={"site": "hospital"}), tmp_path / "all")
+    far = fpdfp.FederatedCoxRegression(baseline=False).fit(cohort, formula)
+    np.testing.assert_allclose(far.table().coefficients, near.table().coefficients, rtol=1e-9)
+    few = table[table["site"] == 0].iloc[:8].assign(hospital=0)
+    small = DeskCohort(few, tmp_path / "few")
+    with pytest.raises(RefusalError, match="rows"):
+        fpdfp.FederatedCoxRegression(baseline=False).fit(small, formula)
+    for desk in (*cohort.desks, *small.desks):
+        desk.close()
+
+
+def test_penalties_and_effects_that_change_with_time_do_not_go_together() -> None:
+    table = r_cases.study("veteran", "likelihood")
+    for model in (fpdfp.FederatedCoxRegression("l1"), fpdfp.FederatedCoxRegression(standardize=True)):
+        with pytest.raises(ArgumentError, match="effects change with time"):
+            model.fit(table, "Surv(time, status) ~ karno + karno:log(time)", groups="site")

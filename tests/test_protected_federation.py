@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -20,12 +21,10 @@ from fpdfp.federation.framing import Message
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.protected import ProtectedGuard
 from fpdfp.federation.request_guard import RequestGuard
-from fpdfp.federation.seal import Pins
-from fpdfp.federation.secret import Secret
+from fpdfp.federation.seal import Pins, Secret
 from fpdfp.federation.table import SiteTable
-from fpdfp.models.protected import masked_glm, private_model
 from tests.federation_trial import SITES, AgentThread, HubThread, Trial
-from tests.test_protected import COLUMNS, RANGES, patients, pooled
+from tests.test_protected import COLUMNS, RANGES, patients, pooled, private_model
 
 pytest.importorskip("grpc")
 
@@ -111,18 +110,19 @@ def test_what_the_hub_can_read(begin: Callable[..., Study], handed_on: list[Mess
 
 def test_masked_models_through_a_hub(begin: Callable[..., Study], handed_on: list[Message]) -> None:
     study = begin(sealed=True, level="sums")
-    fit = masked_glm(study.federation, "died ~ age + C(stage)")
+    model = fpdfp.FederatedGLM("binomial").fit(study.federation, "died ~ age + C(stage)")
     x, errors = pooled(study.tables, "died", "binomial")
-    assert fit.coefficients == pytest.approx(x, rel=1e-10)
-    assert fit.standard_errors == pytest.approx(errors, rel=1e-10)
+    assert np.array(list(model.coefficients_.values())) == pytest.approx(np.roll(x, 1), rel=1e-10)
+    assert model.table().frame()["standard error"].to_numpy() == pytest.approx(np.roll(errors, 1), rel=1e-9)
     assert readable(handed_on) == []
+    assert model.result_.wire is not None
     assert (study.federation.budget()["left"] == 99).all()
 
 
 def test_a_private_model_through_a_hub(begin: Callable[..., Study]) -> None:
     study = begin(sealed=True, level="private", rows=3000, epsilon=4.0, radius=2.0)
     model = private_model(study.federation, "died ~ age", rows=9000, epsilon=3.0, ranges=RANGES)
-    assert model.privacy.epsilon == pytest.approx(3.0, abs=1e-6)
+    assert model.fitted_.privacy.epsilon == pytest.approx(3.0, abs=1e-6)
     budget = study.federation.budget()
     assert budget["spent"].tolist() == pytest.approx([3.0] * 3, abs=1e-6)
     with pytest.raises(RefusalError, match="privacy budget of this site is spent"):

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 import fpdfp
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import Informations
 from fpdfp.cohorts.question import PUBLIC, ROWS, Offer, Question, Reveals, question, questions, reveals
 from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.serialization import constructor_hints
 from fpdfp.cohorts.site import Site
-from fpdfp.cohorts.validation import constructor_hints
 from fpdfp.errors import MessageError, Refusal
 from fpdfp.federation.table import SiteTable, TableView
 
@@ -64,7 +64,7 @@ class Leak(Question):
 
 def test_a_question_that_is_not_registered_is_not_sent_and_not_built() -> None:
     with pytest.raises(TypeError, match="cannot be sent"):
-        spec.dump(Leak(np.zeros(4)))
+        parcels.dump(Leak(np.zeros(4)))
     with pytest.raises(MessageError, match=r"is made of .* not of 'leak'"):
         Request.read({"leak": {"x": np.zeros(4)}})
     with pytest.raises(MessageError, match="must have a question"):
@@ -84,7 +84,7 @@ def test_registration_refuses_what_is_not_declared() -> None:
 
 
 def test_fields_that_a_question_does_not_have_are_refused() -> None:
-    tree = Request((Informations(np.zeros(4)),)).write(spec.dump)
+    tree = Request((Informations(np.zeros(4)),)).write(parcels.dump)
     assert list(tree) == ["information"]
     assert Request.read(tree).questions[0].points_at((4,)) is not None
     tree["information"]["more"] = 1

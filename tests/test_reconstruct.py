@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import os
 import signal
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,27 +38,30 @@ def data() -> Any:
     return projections.astype(np.float32)
 
 
-def problem_of(data: Any, nonnegative: bool, weight: float) -> fpdfp.Problem:
+ANY = (-math.inf, math.inf)
+
+
+def problem_of(data: Any, bounds: tuple[float, float], weight: float) -> fpdfp.Problem:
     losses = ProjectionLosses(data, SCAN)
     gradient, tv = fpdfp.linops.Gradient(SCAN.volume), fpdfp.penalties.GroupL12(weight, axis=0)
-    if not nonnegative:
+    if bounds == ANY:
         return fpdfp.Problem(losses, tv, gradient, weights=[1 / SCAN.n_views])
     both = fpdfp.linops.VStack([gradient, fpdfp.linops.Identity(SCAN.volume)])
-    g = fpdfp.penalties.Stacked([tv, fpdfp.penalties.NonNegative()], [(3, *SCAN.volume), SCAN.volume])
+    g = fpdfp.penalties.Stacked([tv, fpdfp.penalties.Box(*bounds)], [(3, *SCAN.volume), SCAN.volume])
     return fpdfp.Problem(losses, g, both, weights=[1 / SCAN.n_views])
 
 
-@pytest.mark.parametrize("nonnegative", [False, True])
-def test_it_finds_the_minimiser(data: Any, nonnegative: bool) -> None:
-    found = reconstruct(data, SCAN, tv=TV, nonnegative=nonnegative, iterations=150, tol=0.0, device="cpu")
-    problem = problem_of(data, nonnegative, found.weight)
+@pytest.mark.parametrize("bounds", [ANY, (0.0, math.inf), (0.1, 0.6), (-math.inf, 0.5)])
+def test_it_finds_the_minimiser(data: Any, bounds: tuple[float, float]) -> None:
+    found = reconstruct(data, SCAN, tv=TV, bounds=bounds, iterations=150, tol=0.0, device="cpu")
+    problem = problem_of(data, bounds, found.weight)
     best = fpdfp.solve(problem, fpdfp.PDFP(), rounds=1000, evaluate_every=1000)
     value = problem.evaluate(found.volume)[0]
     assert value == pytest.approx(found.objective, rel=1e-5)
     assert value <= best.objective * (1 + 1e-4)
     assert float(np.abs(found.volume - best.x).max()) < 0.02
-    if nonnegative:
-        assert found.volume.min() >= 0.0
+    assert found.volume.min() >= bounds[0] - 1e-6
+    assert found.volume.max() <= bounds[1] + 1e-6
 
 
 def test_it_needs_fewer_passes_than_pdfp() -> None:
@@ -65,8 +70,8 @@ def test_it_needs_fewer_passes_than_pdfp() -> None:
     data += np.random.default_rng(0).standard_normal(scan.data_shape, dtype=np.float32)
     losses, tv = ProjectionLosses(data, scan), fpdfp.penalties.GroupL12(0.5, axis=0)
     problem = fpdfp.Problem(losses, tv, fpdfp.linops.Gradient(scan.volume), weights=[1 / scan.n_views])
-    exact = minimise(data, scan, 0.5, nonnegative=False, iterations=60, tol=0.0, device="cpu").objective
-    found = minimise(data, scan, 0.5, nonnegative=False, iterations=12, tol=0.0, device="cpu")
+    exact = minimise(data, scan, 0.5, bounds=ANY, iterations=60, tol=0.0, device="cpu").objective
+    found = minimise(data, scan, 0.5, bounds=ANY, iterations=12, tol=0.0, device="cpu")
     slow = fpdfp.solve(problem, fpdfp.PDFP(), rounds=36, evaluate_every=36)
     assert found.objective - exact < 0.5 * (slow.objective - exact)
 
@@ -90,7 +95,7 @@ def test_the_same_call_gives_the_same_bits(data: Any) -> None:
 
 @pytest.mark.slow
 def test_double_precision_and_no_regulariser(data: Any) -> None:
-    found = reconstruct(data.astype(np.float64), SCAN, tv=0.0, nonnegative=False, iterations=10, tol=0.0, device="cpu")
+    found = reconstruct(data.astype(np.float64), SCAN, tv=0.0, bounds=ANY, iterations=10, tol=0.0, device="cpu")
     assert found.volume.dtype == np.float64
     assert found.history["objective"][-1] < found.history["objective"][0]
 
@@ -141,7 +146,7 @@ def test_what_does_not_fit_is_refused(data: Any) -> None:
 @pytest.mark.skipif(device.missing_gpu() is None, reason="there is a GPU")
 def test_without_a_gpu_it_says_so_in_a_line(data: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="fpdfp.ct"):
-        found = reconstruct(data, SCAN, tv=0.0, nonnegative=False, iterations=1)
+        found = reconstruct(data, SCAN, tv=0.0, bounds=ANY, iterations=1)
     assert found.device == "cpu"
     assert [record.getMessage().endswith("running on the CPU") for record in caplog.records] == [True]
     with pytest.raises(RuntimeError, match="needs a GPU"):
@@ -229,7 +234,7 @@ def test_the_weight_of_one_object_is_nearly_the_same_with_any_voxels(layers: int
     ball = ct.Ellipsoids([[0, 0, 0]], [[10, 10, 10]], [1.0])
     x = ball.volume(scan)
     weight = absolute_weight(1.0, ball.project(scan), scan)
-    solver = Solver(ball.project(scan), scan, weight, False, np)
+    solver = Solver(ball.project(scan), scan, weight, ANY, np)
     # The area of the ball, up to what a coarse gradient adds; the unit is S · V / p per voxel face, with S = 20.
     value = solver.penalty.value(solver.gradient.apply(x)) * pixel_at_axis(scan) / size_of(ball.project(scan))
     assert value == pytest.approx(4 * np.pi * 100, rel=0.2)
@@ -241,7 +246,7 @@ def test_a_large_weight_converges_or_warns() -> None:
     one = ct.XRayTransform(scan).apply(np.ones(scan.volume, dtype=np.float32))
     level = float((one * data).sum() / (one * one).sum())
     constant = float(((level * one - data) ** 2).sum()) / (2 * scan.n_views)
-    how: Any = {"nonnegative": True, "tol": 1e-4, "device": "cpu", "progress": False}
+    how: Any = {"bounds": (0.0, math.inf), "tol": 1e-4, "device": "cpu", "progress": False}
     with pytest.warns(AccuracyWarning, match="the regulariser converges slowly"):
         minimise(data, scan, 1e4, iterations=3, **how)
     with warnings.catch_warnings():
@@ -294,3 +299,34 @@ def test_tilted_panels_are_reconstructed_like_upright_ones() -> None:
     one = reconstruct(chest.project(scan), scan, **how)
     other = reconstruct(chest.project(turned), turned, **how)
     assert psnr(other.volume, chest.volume(scan)) > psnr(one.volume, chest.volume(scan)) - 0.5
+
+
+def test_a_checkpoint_is_continued(data: Any, tmp_path: Path) -> None:
+    file = tmp_path / "chest.npz"
+    how: dict[str, Any] = {"tv": "auto", "iterations": 30, "tol": 0.0, "device": "cpu", "progress": False}
+    whole = reconstruct(data, SCAN, **how)
+    seen: list[int] = []
+
+    def interrupt(iteration: int, volume: Any) -> None:
+        seen.append(iteration)
+        assert volume.shape == SCAN.volume
+        if iteration == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    first = reconstruct(data, SCAN, checkpoint=file, callback=interrupt, **how)
+    assert first.status == "interrupted"
+    assert seen[-1] in (4, 5)
+    with pytest.raises(ValueError, match="is of other projections or options"):
+        reconstruct(data, SCAN, checkpoint=file, **{**how, "tv": TV})
+    began: list[int] = []
+    second = reconstruct(data, SCAN, checkpoint=file, callback=lambda k, _: began.append(k), **how)
+    assert began[0] == seen[-1] + 1
+    assert second.tv == whole.tv
+    np.testing.assert_array_equal(second.scores, whole.scores)
+    assert psnr(second.volume, whole.volume) > 40
+    assert not file.exists()
+    file.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="cannot be read"):
+        reconstruct(data, SCAN, checkpoint=file, **how)
+    with pytest.raises(ValueError, match=r"checkpoint must be a \.npz file in a folder that is there"):
+        reconstruct(data, SCAN, checkpoint=tmp_path / "chest.pickle", **how)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import fpdfp
 from fpdfp import _files as files
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.requests import Job, Place
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.cohorts.site import Site, shorten
@@ -508,7 +508,7 @@ class TestDescriptions:
         ids=repr,
     )
     def test_objects_come_back(self, value: Any) -> None:
-        back = spec.load(unpack(pack(spec.dump(value))))
+        back = parcels.load(unpack(pack(parcels.dump(value))))
         assert type(back) is type(value)
         assert repr(back) == repr(value)
         if isinstance(value, fpdfp.linops.LinOp):
@@ -523,9 +523,9 @@ class TestDescriptions:
 
         wrapped = fpdfp.linops.aslinop(scipy.sparse.linalg.aslinearoperator(np.eye(3)))
         with pytest.raises(TypeError, match="cannot be sent to sites"):
-            spec.dump(wrapped)
+            parcels.dump(wrapped)
         with pytest.raises(TypeError, match="cannot be sent to sites"):
-            spec.dump(lambda x: x)
+            parcels.dump(lambda x: x)
 
     @pytest.mark.parametrize(
         "name",
@@ -540,24 +540,24 @@ class TestDescriptions:
     )
     def test_other_classes_are_refused(self, name: str) -> None:
         with pytest.raises(fpdfp.errors.MessageError, match="not a class that may be sent"):
-            spec.load({"class": name, "fields": {}})
+            parcels.load({"class": name, "fields": {}})
 
     @given(TestParcels.trees)
     def test_nonsense_is_refused_or_harmless(self, tree: Any) -> None:
         with contextlib.suppress(fpdfp.errors.MessageError):
-            spec.load(tree)
+            parcels.load(tree)
 
     def test_jobs(self) -> None:
         problem = helpers.graph_guided(clients=3)
         algorithm = helpers.prepare(problem, fpdfp.FPDFP(0.1))
         job = Job(algorithm, {"x": QSGD, "v": QSGD}, None, Place(np.arange(3), None, 1.0, 5))
-        back = spec.load(unpack(pack(spec.dump(job))), Job)
+        back = parcels.load(unpack(pack(parcels.dump(job))), Job)
         assert repr(back.algorithm) == repr(job.algorithm)
         site = Site(problem.losses)
         with pytest.raises(fpdfp.errors.MessageError, match="algorithm: must be Algorithm, got NoneType"):
-            site.handle(spec.load({"job": {"algorithm": None}}))
+            site.handle(parcels.load({"job": {"algorithm": None}}))
         with pytest.raises(fpdfp.errors.MessageError, match="must be dict, got list"):
-            spec.load([], dict)
+            parcels.load([], dict)
         with pytest.raises(fpdfp.errors.MessageError, match="must be Request, got list"):
             site.handle([])  # type: ignore[arg-type]
 

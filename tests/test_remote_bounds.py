@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import fpdfp
+from fpdfp.cohorts.collector import NO_DRAWS
 from fpdfp.cohorts.site import Site
 from fpdfp.errors import MessageError
-from fpdfp.traffic import Meter, digest
+from fpdfp.traffic import FULL, Meter, digest
 from tests import helpers
 from tests.loopback import Loopback
 
@@ -119,7 +120,8 @@ def test_parcels_hold_what_is_counted_of_dual_points(name: str) -> None:
             told = [one for one in request[part].values() if isinstance(one, np.ndarray | float)]
             found = [one[0] for one in reply["at"].values()] if part == "at" else list(reply["duals"].values())
             for way, arrays in (("down", told), ("up", found)):
-                # Header and checksum: 9 bytes, and one for each length, two from 128 on.
-                headers = [9 + sum(1 + (length >= 128) for length in np.shape(one)) for one in arrays]
-                sent[way] += 8 * (sum(np.asarray(one).nbytes for one in arrays) + sum(headers))
+                for array in arrays:  # as messages, without zeros where that is shorter
+                    message = FULL.quantize(np.asarray(array)[None], NO_DRAWS, 0)
+                    sent[way] += int(FULL.nbits(message).sum())
+                    assert 0 <= 8 * len(FULL.encode(message)[0]) - int(FULL.nbits(message).sum()) < 8
     assert traffic[0]["end"] == (sent["up"], sent["down"])

@@ -12,6 +12,7 @@ import pytest
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import questions
+from fpdfp.federation.columns import Schemas
 from fpdfp.federation.questions import (
     ColumnSchema,
     ModelSpec,
@@ -25,7 +26,6 @@ from fpdfp.federation.questions import (
     write,
     write_answer,
 )
-from fpdfp.federation.schema import Schemas
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula import Design, code, parse
 
@@ -46,6 +46,7 @@ def test_types_are_found() -> None:
             "text": ["b", "a", None],
             "mixed": [True, None, False],
             "date": pd.to_datetime(["2020-01-01"] * 3),
+            "span": pd.to_timedelta([1, 2, 3], unit="D"),
             "empty": [None, None, None],
             "category": pd.Categorical(["x", "y", "x"]),
             "numbered": pd.Categorical([3, 4, 3]),
@@ -56,7 +57,8 @@ def test_types_are_found() -> None:
     assert kinds == {
         "whole": "integer", "with gaps": "integer", "number": "number", "coded": "integer",
         "truth": "truth", "text": "category",
-        "mixed": "truth", "date": "other", "empty": "empty", "category": "category", "numbered": "integer",
+        "mixed": "truth", "date": "date", "span": "other",
+        "empty": "empty", "category": "category", "numbered": "integer",
     }  # fmt: skip
     assert (found["text"].levels, found["text"].counts, found["text"].missing) == (("a", "b"), (1, 1), 1)
     assert found["truth"].levels == (False, True)
@@ -166,7 +168,8 @@ def test_what_sites_agree_on() -> None:
             "'ident' are different, like an identifier",
         ),
         ("y ~ ident", None, {"ident": list(range(1000, 1030))}, r"write I\(ident\)"),
-        ("y ~ when", None, {"when": pd.Timestamp("2020-01-01")}, "neither numbers nor texts"),
+        ("y ~ when", None, {"when": pd.Timestamp("2020-01-01")}, "holds dates at north, east, south; write years"),
+        ("y ~ when", None, {"when": pd.Timedelta(days=1)}, "neither numbers nor texts"),
         ("y ~ C(many)", None, {"many": [i % 29 * 1000 + i // 29 for i in range(30)]}, "identifier|too many"),
     ],
 )

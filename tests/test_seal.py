@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fpdfp.errors import ArgumentError, MessageError
-from fpdfp.federation.seal import NONCE, NUMBER, SESSION, Pins, Sealer, Unsealer
-from fpdfp.federation.secret import Secret
+from fpdfp.federation.seal import NONCE, NUMBER, SESSION, Pins, Sealer, Secret, Unsealer
 
 pytest.importorskip("cryptography")
 ANN, NORTH, SOUTH, EVE = (Secret(bytes([i]) * 32) for i in range(4))

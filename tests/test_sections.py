@@ -14,7 +14,7 @@ import fpdfp
 import fpdfp.report
 from fpdfp import inference
 from fpdfp._sections import FILES, SECTIONS, Section, plain
-from fpdfp.engines.iterates import Iterates
+from fpdfp.engines.loop import Iterates
 from fpdfp.errors import ArgumentError, StorageError
 from fpdfp.inference.heterogeneity import HeterogeneityTable
 from fpdfp.report.describe import describe
@@ -267,7 +267,7 @@ def test_iterates_are_kept_ever_more_rarely() -> None:
 
 
 def test_many_large_iterates_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fpdfp.engines.iterates.ROOM", 40)
+    monkeypatch.setattr("fpdfp.engines.loop.ROOM", 40)
     problem = fpdfp.Problem(fpdfp.losses.LeastSquares(np.eye(4), np.ones(4)), fpdfp.penalties.L1(0.1))
     kept = Iterates()
     fpdfp.solve(problem, fpdfp.FPDFP(), rounds=300, callbacks=[kept])

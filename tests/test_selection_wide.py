@@ -12,7 +12,7 @@ import scipy.sparse
 import fpdfp
 from fpdfp import losses, penalties
 from fpdfp.errors import ArgumentError
-from fpdfp.selection import wide
+from fpdfp.selection import task as wide
 from fpdfp.selection.paths import multiply
 from tests.loopback import Loopback
 

@@ -345,5 +345,5 @@ def test_dual_points_of_weighted_rows_are_those_of_repeated_rows() -> None:
     assert repeated is not None
     np.testing.assert_allclose(weighted.gradient(), repeated.gradient(), atol=1e-13)
     np.testing.assert_allclose(weighted.gradient(u), repeated.gradient(u), atol=1e-13)
-    np.testing.assert_allclose(weighted.curvature(u), repeated.curvature(u), atol=1e-13)
+    np.testing.assert_allclose(weighted.hessian_products(u[None]), repeated.hessian_products(u[None]), atol=1e-13)
     assert weighted.gap(0.1 * u, 0.9) == pytest.approx(repeated.gap(0.1 * u, 0.9), rel=1e-12)

@@ -16,7 +16,7 @@ from tests.loopback import Loopback
 
 SOURCE = Path(fpdfp.__file__).parent
 #: What carries single answers: the modules of the package that no other may enter, and who builds on them.
-INSIDE = ("collector", "remote", "remote_losses", "requests", "rounds", "session", "site")
+INSIDE = ("collector", "remote", "requests", "site")
 #: Who carries requests, or answers them; the road of a run starts and ends an engine, and counts its constants.
 ALLOWED = ("cohorts/", "federation/", "ct/losses.py", "engines/solve.py", "engines/prepare.py")
 

@@ -15,10 +15,11 @@ from fpdfp.cohorts.question import questions
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
 from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion, Histograms, summarise
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.questions import read_answer, write_answer
+from fpdfp.federation.questions import SchemaQuestion, SumsQuestion, read_answer, write_answer
 from fpdfp.federation.request_guard import KINDS
 from fpdfp.federation.table import SiteTable
-from fpdfp.formula.tree import Coded
+from fpdfp.formula.coding import Design
+from fpdfp.formula.tree import Coded, Column
 from fpdfp.inference.table_one import LevelRows, NumberRow, _standardise
 from tests import r_cases
 from tests.test_cox_estimator import DeskCohort
@@ -46,6 +47,13 @@ def test_a_table_is_that_of_r(name: str) -> None:
         np.testing.assert_allclose(row.means, told["means"], rtol=1e-12)
         np.testing.assert_allclose(row.deviations, told["deviations"], rtol=1e-12)
         assert row.test()[1] == pytest.approx(told["p"], rel=1e-8)
+        if len(r["groups"]) == 2:
+            assert row.ranks is not None
+            assert row.ranks.least * (1 - 1e-3) <= told["wilcoxon"] <= row.ranks.largest * (1 + 1e-3) + 1e-9
+            whole = column in ("age", "lwt")  # whole numbers, each in a cell of its own; bwt and time are too many
+            assert row.ranks.p == pytest.approx(told["wilcoxon"], rel=1e-9 if whole else 0.05)
+        else:
+            assert row.ranks is None
         assert row.quartiles is not None
         for exact, bounds, deviation in zip(told["quartiles"], row.quartiles, row.deviations, strict=True):
             for value, (low, high) in zip(exact, bounds, strict=True):
@@ -130,11 +138,11 @@ def test_few_rows_are_not_told(cohorts: Any) -> None:
     one = table.assign(rare=(table.index == 4) * 1.0, stage=np.where(table.index == 5, "IV", table["stage"]))
     found = fpdfp.table_one(cohorts(one), ["age", "rare"], by="arm")
     assert set(found.withheld) == {"rare"}
-    assert "rare: not told by b" in str(found)
+    assert "rare: without the rows of 1 site, which" in str(found)
     # Levels of fewer rows than a cell are not even named, and a table that asks for them has none of that site.
     asked = Coded("stage", "stage", ("I", "II", "III", "IV"))
     answers = cohorts(one).ask_each(DescriptionQuestion(("age",), (asked,))).answers
-    assert [one.withheld for one in answers] == [(), (), (1,)]
+    assert [one.withheld.tolist() for one in answers] == [[0, 0], [0, 0], [0, 1]]
     assert not answers[2].counts[0].any()
     few = table.assign(arm=np.where(table.index < 9, "none", table["arm"]))
     with pytest.raises(RefusalError, match="groups of at least 10 rows only"):
@@ -166,6 +174,20 @@ def test_a_histogram_is_one_of_all_sites(cohorts: Any) -> None:
     assert cohort.ask(question).asked == len(cohort.names)
 
 
+def test_everything_but_the_schema_is_a_result_of_a_site_that_is_asked_alone(cohorts: Any) -> None:
+    assert [name for name, one in questions().items() if one.plain] == ["schema"]
+    closed = cohorts(study(), Policy(single_sites=False))
+    columns: list[str] = ["age", "stage"]
+    assert str(fpdfp.table_one(closed, columns, "arm")) == str(fpdfp.table_one(study(), columns, "arm", "hospital"))
+    assert fpdfp.FederatedLinearRegression().fit(closed, "dose ~ age + stage").rows_ == {"a": 183, "b": 181, "c": 176}
+    assert len(closed.ask_each(SchemaQuestion()).answers) == 3
+    alone = cohorts(study().query("hospital == 'a'"), Policy(single_sites=False))
+    for asked in (DescriptionQuestion(("age",)), SumsQuestion(Design(Column("age"), (), ()))):
+        for one in (alone.ask, closed.ask_each):
+            with pytest.raises(RefusalError, match="results by themselves"):
+                one(asked)
+
+
 def test_coarse_counts_hide_fewer_rows_than_a_cell() -> None:
     rng = np.random.default_rng(0)
     for fewest in (2, 3, 7):
@@ -186,7 +208,7 @@ def test_forged_answers_and_questions_are_refused() -> None:
     assert read_answer(question, tree).rows.tolist() == [600]
     changes: list[dict[str, Any]] = [
         {"rows": np.array([10])}, {"means": np.array([[np.nan]])}, {"known": np.zeros((2, 1), dtype=np.int64)},
-        {"scatters": np.array([[-1.0]])}, {"counts": []}, {"ungrouped": -1},
+        {"scatters": np.array([[-1.0]])}, {"counts": []}, {"ungrouped": -1}, {"withheld": np.array([2, 0])},
     ]  # fmt: skip
     for change in changes:
         with pytest.raises(MessageError):

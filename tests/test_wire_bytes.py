@@ -13,8 +13,17 @@ import fpdfp
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation.agent import respond
-from fpdfp.federation.conversation import MOST, Receiver, Sender, join, split
-from fpdfp.federation.framing import PART, Message, pack_together, unpack_together
+from fpdfp.federation.framing import (
+    MOST,
+    PART,
+    Message,
+    Receiver,
+    Sender,
+    join_head,
+    pack_together,
+    split_head,
+    unpack_together,
+)
 from fpdfp.federation.keys import About
 from fpdfp.federation.rollback import ReplayGuard
 from tests.federation_trial import Trial, TrialDesk, running
@@ -40,12 +49,12 @@ class TestConversations:
         assert set(short) == {"conversation", "number", "body", "request"}
         assert short["request"] == {"at": {"x": 1}}
         assert receiver.read(short, "ab") == {**WHOLE, "sequence": 103}
-        assert join(*split(WHOLE)) == WHOLE
+        assert join_head(*split_head(WHOLE)) == WHOLE
 
     def test_heads_are_those_of_who_sent_them(self) -> None:
         receiver = Receiver()
         receiver.read({**WHOLE, "sequence": 1}, "ab")
-        short = {"conversation": split(WHOLE).digest, "number": 1}
+        short = {"conversation": split_head(WHOLE).digest, "number": 1}
         assert receiver.read(short, "cd") is None
         assert receiver.read(short, "ab") is not None
 
@@ -53,10 +62,10 @@ class TestConversations:
         receiver = Receiver()
         for number in range(MOST + 1):
             receiver.read({"run": f"run {number}", "sequence": number}, "ab")
-        assert receiver.read({"conversation": split({"run": "run 0"}).digest, "number": 0}, "ab") is None
-        assert receiver.read({"conversation": split({"run": "run 1"}).digest, "number": 0}, "ab") is not None
+        assert receiver.read({"conversation": split_head({"run": "run 0"}).digest, "number": 0}, "ab") is None
+        assert receiver.read({"conversation": split_head({"run": "run 1"}).digest, "number": 0}, "ab") is not None
         receiver.read({"run": "x" * 2000, "sequence": 1}, "ab")
-        assert receiver.read({"conversation": split({"run": "x" * 2000}).digest, "number": 0}, "ab") is None
+        assert receiver.read({"conversation": split_head({"run": "x" * 2000}).digest, "number": 0}, "ab") is None
 
     @pytest.mark.parametrize("forged", [{"conversation": "x"}, {"conversation": b"x", "number": -1},
                                         {"conversation": b"x", "number": True}])  # fmt: skip
@@ -66,7 +75,7 @@ class TestConversations:
 
     def test_a_site_answers_nothing_of_a_head_that_it_does_not_know(self) -> None:
         asked: list[Any] = []
-        short = {"conversation": split(WHOLE).digest, "number": 1, "body": 1}
+        short = {"conversation": split_head(WHOLE).digest, "number": 1, "body": 1}
         message = Message("ask", {"id": 1, "asker": asker()}, pack(short))
         reply = unpack(respond(message, ABOUT, TrialDesk(None, asked.append), ReplayGuard(), Receiver()))
         assert reply == {"needs_head": True, "conversation": short["conversation"], "number": 1}
@@ -80,7 +89,7 @@ class TestConversations:
             return unpack(respond(Message("ask", {"id": 1, "asker": asker()}, pack(tree)), ABOUT, desk, seen, heads))
 
         assert "reply" in ask({**whole, "sequence": 10})
-        short = {"conversation": split(whole).digest, "body": 1}
+        short = {"conversation": split_head(whole).digest, "body": 1}
         assert "reply" in ask({**short, "number": 2})
         assert "older than one that was answered (11, 12)" in ask({**short, "number": 1})["error"]
 

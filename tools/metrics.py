@@ -78,6 +78,47 @@ for traced in (False, True):  # compiled first
 print(json.dumps(dict(entered.most_common())))
 """
 
+REMOTE = """
+import json, logging, pathlib, sys, tempfile
+import fpdfp
+from fpdfp.engines.run import Run
+from tests import sites_here
+from tests.honest_study import SIZES, make_patients
+
+package = fpdfp.__path__[0] + "/"
+entered = {"coordinator": set(), "site": set()}
+side = []
+
+def follow(frame, event, argument):
+    name = frame.f_code.co_filename
+    if event == "call" and name.startswith(package) and frame.f_code.co_name != "<module>":
+        entered[side[-1]].add(name.removeprefix(package))
+
+def within(who, function):
+    def call(*given, **named):
+        if who == "site" and not side:  # not a round
+            return function(*given, **named)
+        side.append(who)
+        sys.setprofile(follow)
+        try:
+            return function(*given, **named)
+        finally:
+            side.pop()
+            sys.setprofile(follow if side else None)
+    return call
+
+logging.disable(logging.WARNING)
+advance, respond = Run.advance, sites_here.respond
+method, run = fpdfp.ShiftedPDFP(), fpdfp.RunOptions(rounds=10)
+with tempfile.TemporaryDirectory() as folder:
+    with sites_here.FederationHere(make_patients(SIZES), pathlib.Path(folder)) as sites:
+        for traced in (False, True):  # compiled first
+            if traced:
+                Run.advance, sites_here.respond = within("coordinator", advance), within("site", respond)
+            fpdfp.FederatedLogisticRegression("none", method=method, run=run).fit(sites, "disease ~ age + female")
+print(json.dumps({who: sorted(names) for who, names in entered.items()}))
+"""
+
 
 def main() -> None:
     """Count what is in the working tree or in a commit, and print it."""
@@ -118,7 +159,8 @@ def measure(root: Path) -> dict[str, Any]:
     texts = read(package)
     trees = {name: ast.parse(text) for name, text in texts.items()}
     functions = find_functions(trees)
-    entered = trace(package)
+    entered: dict[str, int] = trace(package, TRACED)
+    remote = trace(package, REMOTE) if (root / "tests" / "sites_here.py").is_file() else {}
     parts = count_by_part(texts, trees, functions, entered)
     declared = find_options(trees)
     lazy = [place for name, tree in trees.items() for place in find_lazy_imports(name, tree)]
@@ -135,6 +177,7 @@ def measure(root: Path) -> dict[str, Any]:
         "lazy_imports": len(lazy),
         "lazy_import_places": lazy,
         "entered": entered,
+        "entered_by_a_remote_round": remote,
         "pairs": len(pairs),
         "pair_places": pairs,
     }
@@ -248,13 +291,17 @@ def find_lazy_imports(file: str, tree: ast.AST, inside: bool = False) -> Iterato
         yield from find_lazy_imports(file, node, inside or function)
 
 
-def trace(package: Path) -> dict[str, int]:
-    """Return how often a small default ``solve`` of ten rounds enters each file of the package from another one."""
-    environment = {**os.environ, "PYTHONPATH": str(package.parent), "NUMBA_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", TRACED]
+def trace(package: Path, program: str) -> Any:
+    """Return what a program says about the files of the package that it enters.
+
+    A small default ``solve`` of ten rounds: how often it enters each file from another one. Rounds at sites: which
+    files are entered at the coordinator, and at a site.
+    """
+    paths = os.pathsep.join(map(str, (package.parent, package.parents[1])))
+    environment = {**os.environ, "PYTHONPATH": paths, "NUMBA_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(command, cwd=package, env=environment, check=True, capture_output=True, text=True)
-    entered: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return entered
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def find_pairs(texts: dict[str, str]) -> list[str]:
@@ -369,6 +416,10 @@ def show(found: dict[str, Any], *, places: bool) -> None:
     if places:
         for name, times in entered.items():
             print(f"    {times:>6}  {name}")
+    for who, names in found["entered_by_a_remote_round"].items():
+        print(f"a round at sites enters {len(names)} files at a {who}")
+        if places:
+            print(*(f"            {name}" for name in names), sep="\n")
     print(f"pairs of places that share {SHARED} lines or more: {found['pairs']}")
     if places:
         for place in (*found["pair_places"], *found["lazy_import_places"], *again["where"]):

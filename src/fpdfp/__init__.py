@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from fpdfp.compress import QSGD
     from fpdfp.engines import History, Result, Run, RunOptions
     from fpdfp.engines.solve import solve
-    from fpdfp.federation import Federation
+    from fpdfp.federation import Federation, Privacy
+    from fpdfp.federation.cohort import LocalCohort
     from fpdfp.folds import Folds
     from fpdfp.methods import (
         FPDFP,
@@ -80,9 +81,11 @@ if TYPE_CHECKING:
         FederatedMultinomialRegressionCV,
         FederatedOrdinalRegression,
         FederatedOrdinalRegressionCV,
+        Firth,
         Fused,
         Graph,
         Group,
+        InverseProbability,
         Ridge,
         SparseGroup,
         TotalVariation,
@@ -91,13 +94,12 @@ if TYPE_CHECKING:
         histogram,
         load_model,
         log_rank_test,
-        masked_glm,
-        private_model,
         survival_curves,
         table_one,
     )
     from fpdfp.pooled.solver import Minimum, minimize
     from fpdfp.precondition.cost import Network
+    from fpdfp.privacy.clients import ClientPrivacy
     from fpdfp.problem import Certificate, Problem, Residual
     from fpdfp.selection import ManyResult, Path, path, solve_many
 
@@ -114,6 +116,7 @@ __all__ = [
     "SVRGPDFP",
     "Certificate",
     "ChambollePock",
+    "ClientPrivacy",
     "CondatVu",
     "CrossValidation",
     "ElasticNet",
@@ -142,17 +145,21 @@ __all__ = [
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
     "Federation",
+    "Firth",
     "Folds",
     "Fused",
     "Graph",
     "Group",
     "History",
     "InnerSolve",
+    "InverseProbability",
+    "LocalCohort",
     "ManyResult",
     "Minimum",
     "Network",
     "NewtonPDFP",
     "Path",
+    "Privacy",
     "Problem",
     "ProximalNewton",
     "RandProx",
@@ -183,14 +190,12 @@ __all__ = [
     "log_rank_test",
     "loggers",
     "losses",
-    "masked_glm",
     "methods",
     "minimize",
     "models",
     "path",
     "penalties",
     "precondition",
-    "private_model",
     "report",
     "rng",
     "runs",
@@ -212,19 +217,22 @@ __getattr__ = attach(
         "compress": "QSGD",
         "engines": "History Result Run RunOptions",
         "engines.solve": "solve",
-        "models": "CrossValidation ElasticNet Fused Graph Group L1 MCP Ridge SCAD SparseGroup TotalVariation "
+        "models": "CrossValidation ElasticNet Firth Fused Graph Group InverseProbability L1 MCP Ridge SCAD "
+        "SparseGroup TotalVariation "
         "FederatedCoxRegressionCV FederatedGLMCV FederatedLinearRegressionCV "
         "FederatedLogisticRegressionCV FederatedMultinomialRegressionCV FederatedOrdinalRegressionCV "
         "FederatedCoxRegression FederatedGLM "
         "FederatedLinearRegression "
         "FederatedLogisticRegression FederatedMultinomialRegression FederatedOrdinalRegression "
-        "correlations fit_sites histogram load_model log_rank_test masked_glm private_model "
+        "correlations fit_sites histogram load_model log_rank_test "
         "survival_curves table_one",
-        "federation": "Federation",
+        "federation": "Federation Privacy",
+        "federation.cohort": "LocalCohort",
         "folds": "Folds",
         "methods": "ChambollePock CondatVu ErrorFeedbackPDFP FPDFP FPDFPIdentity FastFedDualAvg FedADMM FedAvg FedDR "
         "FedDecoupledProx FedDualAvg FedMiD FedPAQ FedProx FedSGD InnerSolve NewtonPDFP PDFP ProximalNewton RandProx "
         "SPDFP SVRGPDFP Scaffold ShiftedPDFP StatelessPDFP",
+        "privacy.clients": "ClientPrivacy",
         "problem": "Certificate Problem Residual",
         "pooled.solver": "Minimum minimize",
         "precondition.cost": "Network",

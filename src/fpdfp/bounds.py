@@ -30,7 +30,7 @@ import numpy as np
 
 from fpdfp._array import namespace
 from fpdfp._numbers import accelerate
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array
 from fpdfp.linops import LinOp, Matrix
 from fpdfp.linops.base import as_matrix
 from fpdfp.losses.base import EPS, ROUNDINGS, DualPoints, Losses
@@ -109,7 +109,7 @@ class SmoothDuals:
         self._lipschitz = lipschitz if np.isfinite(lipschitz) else 0.0
         self._eps = float(np.finfo(losses.dtype).eps)
 
-    def gradient(self, direction: Array | None = None) -> Array:
+    def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
         """Return the gradient of h, the only dual point."""
         return self._gradient
 
@@ -128,7 +128,7 @@ class SmoothDuals:
         sizes: Array = self._xp.full(self._x.shape, LEFT * self._eps * size / self._x.size**0.5)
         return sizes
 
-    def curvature(self, direction: Array) -> Array:
+    def hessian_products(self, directions: Array) -> Array:
         """Not known."""
         raise NotImplementedError
 
@@ -166,6 +166,27 @@ class Feasibility:
         rows = self.xp.asarray(as_matrix(linop, np.dtype(np.float64)).reshape(linop.size_in, -1)) * self.seen.ravel()
         values, vectors = self.xp.linalg.eigh(rows @ rows.T)
         return rows, values, vectors
+
+    @property
+    def range(self) -> Array | None:
+        """The matrix Bᵀ with the entries that g sees, where it is at hand and not the identity."""
+        return None if self.linop.is_identity or self._spectrum is None else self._spectrum[0]
+
+    def project(self, r: Array, weights: Array) -> Array:
+        """Return r without the part that is no Bᵀw, which is taken from entries in proportion to their weights."""
+        kernel = self.kernel.reshape(-1, r.size)
+        if not len(kernel):
+            return r
+        weighted = kernel * (weights / weights.max()).ravel()
+        part = self.xp.linalg.pinv(weighted @ kernel.T, EPS) @ (kernel @ r.ravel())
+        projected: Array = r - (part @ weighted).reshape(r.shape)
+        return projected
+
+    def sum_sizes(self, v: Array) -> Array:
+        """Return Σ_i |b_ij v_i| for each entry j of Bᵀv."""
+        assert self.range is not None
+        sizes: Array = np.abs(self.range) @ np.abs(v).ravel()
+        return sizes.reshape(self.linop.in_shape)
 
     @property
     def _least(self) -> float:
@@ -296,12 +317,30 @@ class Search:
 
         v is moved so that Bᵀv fits wherever the ridge is 0, or with ``whole`` everywhere.
         """
-        penalty, linop, duals = self.model.penalty, self.model.linop, self.duals
-        q = self.slope if direction is None else duals.gradient(direction)
-        rest = q + duals.ridge * self.x + linop.adjoint(v)
+        # Where g∘B sees nothing the scale is 1, and the gap can come along.
+        blind = len(self.feasibility.kernel) == self.x.size
+        q = self.slope if direction is None else self.duals.gradient(direction, gap=blind)
         moved = np.ones_like(self.free) if whole else self.free
+        found = self._bound(v, q, direction, moved)
+        if found is None and self.free.all() and self.feasibility.range is not None:
+            found = self._bound(v, q, direction, moved, uneven=True)
+        return Bound(np.inf, v) if found is None else found
+
+    def _bound(
+        self, v: Array, q: Array, direction: Array | None, moved: Array, *, uneven: bool = False
+    ) -> Bound | None:
+        """Return the bound for the gradient q of a direction, None where Bᵀv does not fit.
+
+        With ``uneven`` the sizes of entries differ by far. What no Bᵀw has is then left where gradients are rounded
+        most, and what Bᵀv may be wrong by is judged by the terms that it is a sum of.
+        """
+        penalty, linop, duals = self.model.penalty, self.model.linop, self.duals
+        rest = q + duals.ridge * self.x + linop.adjoint(v)
         if moved.any():
-            change, spent = self.feasibility.solve(np.where(moved, rest, 0.0), self.products)
+            wanted = np.where(moved, rest, 0.0)
+            if uneven:
+                wanted = self.feasibility.project(wanted, self.rounding + EPS * np.abs(q))
+            change, spent = self.feasibility.solve(wanted, self.products)
             fitting, self.products = v - change, self.products - spent
             rounding = self.rounding + EPS * np.abs(q)
             v = fitting if penalty.finite else self._keep(v, fitting, np.where(moved, np.abs(rest), 0.0), rounding)
@@ -309,9 +348,9 @@ class Search:
         v = scale * v
         back = linop.adjoint(v)
         rest = np.abs(scale * q + duals.ridge * self.x + back)
-        allowed = self.rounding + EPS * (np.abs(q) + np.abs(back))
+        allowed = self.rounding + EPS * (np.abs(q) + (self.feasibility.sum_sizes(v) if uneven else np.abs(back)))
         if not bool((rest <= LEFT * allowed)[self.free].all()):
-            return Bound(np.inf, v)
+            return None
         ridge = np.where(self.free, 1.0, duals.ridge)
         quadratic = float(np.where(self.free, 0.0, np.square(rest + allowed) / (2.0 * ridge)).sum())
         terms = (self.value, penalty.conjugate(v), -float(np.vdot(self.image, v)))
@@ -390,7 +429,8 @@ class Search:
             if self.feasibility.is_quick or self.products > 0:
                 if self.free.any():
                     yield self.bound(point, direction=direction)
-                yield self.bound(point, direction=direction, whole=True)
+                if not self.free.all():
+                    yield self.bound(point, direction=direction, whole=True)
 
     def unseen_step(self, v: Array | None = None) -> Array | None:
         """Return a Newton step along what g∘B does not see, None where there is nothing, or no way to take it.
@@ -404,8 +444,8 @@ class Search:
         flat = kernel.reshape(len(kernel), -1)
         hessian = self.duals.hessian() if len(kernel) > MANY else None
         if hessian is None:
-            curved = np.stack([(self.duals.curvature(one) + self.duals.ridge * one).ravel() for one in kernel])
-        else:  # one question in place of one for each direction
+            curved = (self.duals.hessian_products(kernel) + self.duals.ridge * kernel).reshape(len(kernel), -1)
+        else:
             curved = flat @ hessian + self.duals.ridge.ravel() * flat
         steps = np.linalg.pinv(flat @ curved.T, rcond=1e-13, hermitian=True) @ (flat @ slope.ravel())
         direction: Array = np.tensordot(steps, kernel, axes=1)
@@ -480,32 +520,43 @@ class Metered:
         The dual points.
     asked
         Receives the shapes of what comes up, and what goes down next to the point and the client's weight.
+    joins
+        Whether what is asked first goes along with the question about gradients at the point.
     """
 
-    def __init__(self, duals: DualPoints, asked: Callable[[Sequence[Shape], Sequence[Array]], None]) -> None:
-        self._duals, self._asked, self.ridge = duals, asked, duals.ridge
+    def __init__(self, duals: DualPoints, asked: Callable[..., None], *, joins: bool = False) -> None:
+        self._duals, self._asked, self.ridge, self._joins = duals, asked, duals.ridge, joins
+        self._known: Array | None = None
 
-    def gradient(self, direction: Array | None = None) -> Array:
-        """Return a gradient: one up, and a direction down; the gradient at x comes with ``rounding``."""
+    def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
+        """Return a gradient: one up, with a gap if that comes along, and a direction down.
+
+        The gradient at x comes with ``rounding``.
+        """
         if direction is not None:
-            self._asked([self.ridge.shape], [direction])
-        return self._duals.gradient(direction)
+            self._known = direction if gap else None
+            up, down = (
+                ([self.ridge.shape, ()], [direction, np.array(1.0)]) if gap else ([self.ridge.shape], [direction])
+            )
+            self._asked(up, down)
+        return self._duals.gradient(direction, gap=gap)
 
     def gap(self, direction: Array | None, scale: float) -> float:
-        """Return a gap: a number up, the scale down, and a direction if any; nothing for the gap at x."""
-        if direction is not None or scale != 1.0:
+        """Return a gap: a number up, the scale and a direction down; nothing for the gap at x, and for a known one."""
+        known = scale == 1.0 and direction is self._known
+        if not known and (direction is not None or scale != 1.0):
             self._asked([()], [np.array(scale)] if direction is None else [direction, np.array(scale)])
         return self._duals.gap(direction, scale)
 
     def rounding(self) -> Array:
         """Return what rounding may do: the sizes of slopes, for each class, and of columns, up, and the gradient."""
-        self._asked([self.ridge.shape, self.ridge.shape[:-1], self.ridge.shape[-1:]], [])
+        self._asked([self.ridge.shape, self.ridge.shape[:-1], self.ridge.shape[-1:]], [], joins=self._joins)
         return self._duals.rounding()
 
-    def curvature(self, direction: Array) -> Array:
-        """Return a product: a direction down, a gradient up."""
-        self._asked([self.ridge.shape], [direction])
-        return self._duals.curvature(direction)
+    def hessian_products(self, directions: Array) -> Array:
+        """Return products: the directions down, as many gradients up."""
+        self._asked([directions.shape], [directions])
+        return self._duals.hessian_products(directions)
 
     def hessian(self) -> Array | None:
         """Return the Hessian: its lower triangle up."""

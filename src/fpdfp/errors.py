@@ -42,7 +42,8 @@ class SeparationError(RuntimeError):
 
     >>> print(SeparationError(["dose", "stage[T.IV]"]))
     the likelihood has no maximum: outcomes are separated by dose, stage[T.IV], whose coefficients grow without end. \
-Leave columns out, put levels together that have the same outcome in all rows, or use a penalty (l2=0.01, for instance)
+Leave columns out, put levels together that have the same outcome in all rows, or use a penalty: penalty='firth' for \
+logistic, Poisson and Cox models, penalty=fpdfp.Ridge(0.01) for all
 
     Attributes
     ----------
@@ -58,8 +59,8 @@ Leave columns out, put levels together that have the same outcome in all rows, o
         shown = ", ".join(self.columns[:10]) + (", …" if len(self.columns) > 10 else "")
         return (
             f"the likelihood has no maximum: outcomes are separated by {shown}, whose coefficients grow without end. "
-            "Leave columns out, put levels together that have the same outcome in all rows, or use a penalty "
-            "(l2=0.01, for instance)"
+            "Leave columns out, put levels together that have the same outcome in all rows, or use a penalty: "
+            "penalty='firth' for logistic, Poisson and Cox models, penalty=fpdfp.Ridge(0.01) for all"
         )
 
 

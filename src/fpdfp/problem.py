@@ -18,6 +18,7 @@ from fpdfp.bounds import PRODUCTS, Bound, Feasibility, Metered, Search, SmoothDu
 from fpdfp.compress.base import on_device
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.losses.base import EPS, ROUNDINGS, Losses
+from fpdfp.losses.linear import CURVATURES
 from fpdfp.penalties.base import Penalty
 from fpdfp.penalties.separable import L1
 from fpdfp.penalties.wrapped import Stacked, as_penalty
@@ -43,6 +44,18 @@ class Model(NamedTuple):
     shape: Shape
     dtype: Any
     device: str = "cpu"
+
+    @property
+    def sent_dtype(self) -> str:
+        """The name of the dtype."""
+        return str(np.dtype(self.dtype).str)
+
+    @staticmethod
+    def from_messages(penalty: Penalty, linop: linops.LinOp, shape: Shape, dtype: str, device: str) -> Model:
+        """Return a model whose parts fit each other."""
+        if linop.in_shape != shape:
+            raise ArgumentError("linop", f"must act on arrays of shape {shape}, got one for {linop.in_shape}")
+        return Model(penalty.bind(linop.out_shape), linop, shape, np.dtype(dtype), device)
 
     @property
     def xp(self) -> Any:
@@ -234,8 +247,11 @@ class Meter(Protocol):
     def constant(self) -> None:
         """Take note of a constant that each client was requested."""
 
-    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array]) -> None:
-        """Take note of a question about dual points near x: what came up, and what went down besides x and a weight."""
+    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array], *, joins: bool = False) -> None:
+        """Take note of a question about dual points near x: what came up, and what went down besides x and a weight.
+
+        ``joins`` says that gradients at x may have been asked along with it.
+        """
 
 
 class Problem:
@@ -503,7 +519,8 @@ class Problem:
         v = self._point("v", v, self.model.dual_shape).astype(np.float64)
         if not (self.penalty.has_conjugate and self.losses.is_convex):
             return None
-        search = self._search(x, self._image(x), self.gradient(x))
+        duals = self.losses.dual_points(x, self.weights)
+        search = self._search(x, self._image(x), self.gradient(x), duals)
         gap = search.bound(v, direction=search.unseen_step() if search.free.any() else None).gap
         return gap if math.isfinite(gap) else None
 
@@ -543,6 +560,10 @@ class Problem:
         x = self._point("x", x, self.model.shape, self.model.dtype)
         if v is not None:
             v = self._point("v", v, self.model.dual_shape, x.dtype)
+        bounded = self.penalty.has_conjugate and self.losses.is_convex
+        duals = self.losses.dual_points(x, self.weights) if bounded else None
+        if duals is not None and not slopes_only:
+            duals.begin()  # first: the gradient may come along
         gradient = self.gradient(x)
         image = self._image(x)
         objective, violation = self._evaluate(x, image)
@@ -550,11 +571,11 @@ class Problem:
         start = stepped if v is None else v
         residual = self._residual(start, self.dual_step(x, start, gradient), gradient)
         best = Bound(math.inf, stepped)
-        if self.penalty.has_conjugate and self.losses.is_convex and math.isfinite(objective):
+        if bounded and math.isfinite(objective):
             points = [point.astype(np.float64) for point in (start, stepped)]
             if abs(objective) <= VANISHING * self.least_scale / EPS:
                 points.append(np.zeros_like(points[0]))  # where nearly nothing is left, rounding of v would hide it
-            search = self._search(x, image, gradient, products, slopes_only)
+            search = self._search(x, image, gradient, duals, products, slopes_only)
             best = search.best(points, dual_steps, thorough=thorough)
         gap = best.gap if math.isfinite(best.gap) else None
         scale = max(abs(objective), self.least_scale, TINY)
@@ -607,11 +628,16 @@ class Problem:
         return Feasibility(self.model)
 
     def _search(
-        self, x: Array, image: Array, gradient: Array, products: int = PRODUCTS, slopes_only: bool = False
+        self,
+        x: Array,
+        image: Array,
+        gradient: Array,
+        duals: Any,
+        products: int = PRODUCTS,
+        slopes_only: bool = False,
     ) -> Search:
-        duals: Any = self.losses.dual_points(x, self.weights)
         if duals is not None and self.meter is not None:
-            duals = Metered(duals, functools.partial(self.meter.asked_near, x))
+            duals = Metered(duals, functools.partial(self.meter.asked_near, x), joins=self.losses.family in CURVATURES)
         if duals is None or slopes_only:
             duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(x), duals)
         nearest = image if self.penalty.finite else self.penalty.project(image)

@@ -9,9 +9,11 @@ of fields, numbers of rounds, versions and digests), which depend on the engine.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import hashlib
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -49,6 +51,49 @@ FLOAT = np.dtype(np.float64)
 #: What is sent unchanged.
 FULL = Full()
 T = TypeVar("T")
+
+
+#: Counts exchanges by purpose, where someone wants to know; and the purpose of all exchanges, where one is stated.
+_exchanges: contextvars.ContextVar[dict[str, int] | None] = contextvars.ContextVar("exchanges", default=None)
+_purpose: contextvars.ContextVar[str] = contextvars.ContextVar("purpose", default="")
+
+
+@contextlib.contextmanager
+def counting_exchanges() -> Iterator[dict[str, int]]:
+    """Within this, count the exchanges with clients by purpose: each asks all that take part something at once.
+
+    In one process these are the exchanges that the same would take with clients at sites.
+
+    >>> with counting_exchanges() as counts:
+    ...     count_exchange("schema")
+    ...     with for_purpose("null deviance"):
+    ...         count_exchange("rounds")
+    >>> counts
+    {'schema': 1, 'null deviance': 1}
+    """
+    counts: dict[str, int] = {}
+    token = _exchanges.set(counts)
+    try:
+        yield counts
+    finally:
+        _exchanges.reset(token)
+
+
+@contextlib.contextmanager
+def for_purpose(purpose: str) -> Iterator[None]:
+    """Within this, exchanges are for a purpose, whatever is asked."""
+    token = _purpose.set(purpose)
+    try:
+        yield
+    finally:
+        _purpose.reset(token)
+
+
+def count_exchange(what: str) -> None:
+    """Count an exchange; ``what`` is its purpose where none is stated."""
+    counts, purpose = _exchanges.get(), _purpose.get() or what
+    if counts is not None:
+        counts[purpose] = counts.get(purpose, 0) + 1
 
 
 class Bits(NamedTuple):
@@ -221,6 +266,7 @@ class Meter:
         zero = digest([np.zeros(losses.shape, dtype=losses.dtype)])
         self._known: Answers[None] = Answers({("values", zero): None})
         self._point = b""  # the point that clients received last
+        self._joined = b""  # that whose gradients were the last thing asked
 
     @property
     def traffic(self) -> Traffic:
@@ -261,19 +307,26 @@ class Meter:
         if not parts:
             return
         self._known.keep(point, dict.fromkeys(parts))
-        self._point = point
+        self._point, self._joined = point, point if gradients else b""
         if self._kind is None:
             return
+        count_exchange(self._kind)
         self.count(self._kind, n * plain_bits((), FLOAT) if "values" in parts else 0, n * full_bits(x))
         if "gradients" in parts:
             # Those that come along with a row of the history are for the end.
             self.count("end" if self._kind == "evaluation" else self._kind, n * plain_bits(x.shape, x.dtype), 0)
 
-    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array]) -> None:
-        """Count a question about dual points near x, with each client's weight, and x unless that was sent last."""
+    def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array], *, joins: bool = False) -> None:
+        """Count a question about dual points near x, with each client's weight, and x unless that was sent last.
+
+        ``joins`` says that it is asked along with gradients at x, if these have just been asked.
+        """
         point, n = digest([x]), self.n_clients
         told, self._point = self._point == point, point
+        joined, self._joined = joins and self._joined == point, b""
         if self._kind is not None:
+            if not joined:
+                count_exchange(self._kind)
             sent = (0 if told else full_bits(x)) + _bits([(1,)]) + sum(full_bits(one.astype(FLOAT)) for one in down)
             self.count(self._kind, n * _bits(up), n * sent)
 
@@ -294,6 +347,7 @@ class Meter:
 
     def constant(self) -> None:
         """Count a constant of each client."""
+        count_exchange("facts")
         self.count("facts", self.n_clients * plain_bits((), FLOAT), 0)
 
 
@@ -316,6 +370,39 @@ def payload(tree: Any) -> int:
     if isinstance(tree, np.ndarray) and tree.dtype.kind == "f":
         return int(number_bits(np.ascontiguousarray(tree).reshape(1, -1))[0])
     return 8 * (len(tree) if isinstance(tree, bytes) else int(getattr(tree, "nbytes", 0)))
+
+
+def parts_of(value: Any) -> dict[str, Any]:
+    """Return what makes an object anew, by the ``sent`` of its class; raise TypeError for one without."""
+    sent = vars(type(value)).get("sent")
+    if sent is None:
+        raise TypeError(f"{value!r} cannot be described")
+    paths = {name: one[0] if isinstance(one, tuple) else name for name, one in sent.items()}
+    return {name: operator.attrgetter(path)(value) for name, path in paths.items()}
+
+
+def public_bits(model: Any) -> int:
+    """Return the bits of the arrays of g and B of a model, which clients receive.
+
+    Zero where these cannot be described without code: sites have them already.
+    """
+
+    def arrays(value: Any) -> Any:
+        if isinstance(value, np.generic):
+            return value.item()
+        if value is None or isinstance(value, int | float | str | np.ndarray):
+            return value
+        if isinstance(value, list | tuple):
+            return list(map(arrays, value))
+        if type(value).__module__.startswith("scipy.sparse"):
+            rows = value.tocsr()
+            return [rows.data, rows.indices, rows.indptr]
+        return list(map(arrays, parts_of(value).values()))
+
+    try:
+        return payload([arrays(model.penalty), arrays(model.linop)])
+    except TypeError:
+        return 0
 
 
 def full_bits(array: Array) -> int:

@@ -1,10 +1,11 @@
 """Write tests/data/r/*.json anew: the data sets, and what R says of them.
 
     python -m tools.r_fixtures            ask R and write all files
-    python -m tools.r_fixtures glm        one of them: glm, survival, glmnet, cv, cv_classes, study
+    python -m tools.r_fixtures glm        one of them: glm, survival, glmnet, cv, cv_classes, study, likelihood, public,
+                                          variables
 
 Debian's packages are r-base-core, r-cran-mass, r-cran-survival, r-cran-glmnet, r-cran-nnet, r-cran-nlme,
-r-cran-quantreg and r-cran-metafor.
+r-cran-quantreg, r-cran-metafor, r-cran-brglm2, r-cran-sandwich and r-cran-survey.
 The tests read the files and need no R.
 """
 
@@ -15,11 +16,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tools.r_fixtures import cv, cv_classes, glm, glmnet, r, study, survival
+from tools.r_fixtures import cv, cv_classes, glm, glmnet, likelihood, public, r, study, survival, variables
 from tools.r_fixtures.data import build_all
 
 FOLDER = Path(__file__).parents[2] / "tests" / "data" / "r"
-TOPICS = {"glm": glm, "survival": survival, "glmnet": glmnet, "cv": cv, "cv_classes": cv_classes, "study": study}
+TOPICS = {
+    "glm": glm, "survival": survival, "glmnet": glmnet, "cv": cv, "cv_classes": cv_classes, "study": study,
+    "likelihood": likelihood, "public": public, "variables": variables,
+}  # fmt: skip
 
 
 def main() -> None:

@@ -15,6 +15,12 @@ columns <- function(data, ...) {
        ordered = if (length(factors)) as.list(names(Filter(is.ordered, factors))))
 }
 data(engel)
+quantile_errors <- function(fit) {
+  of <- function(...) unname(summary(fit, ...)$coefficients[, 2])
+  set.seed(1)
+  list(coefficients = unname(coef(fit)), errors = of(se = "nid"), kernel = of(se = "ker"),
+       pairs = of(se = "boot", R = 5000, bsmethod = "xy"))
+}
 tight <- glm.control(epsilon = 1e-15, maxit = 200)
 named <- transform(birthwt, race = c("white", "black", "other")[race])
 timed <- list(lung = transform(lung, event = status - 1), veteran = transform(veteran, event = status),
@@ -58,6 +64,7 @@ describe <- function(data, by, numbers, factors) {
     test <- if (nlevels(own) == 2) t.test(x ~ own) else oneway.test(x ~ own)
     list(known = as.numeric(tapply(!is.na(x), own, sum)), means = as.numeric(tapply(x, own, mean, na.rm = TRUE)),
          deviations = as.numeric(tapply(x, own, sd, na.rm = TRUE)), p = test$p.value,
+         wilcoxon = if (nlevels(own) == 2) wilcox.test(x ~ own, exact = FALSE, correct = FALSE)$p.value,
          quartiles = lapply(levels(own), function(g) {
            as.numeric(quantile(x[own == g], 1:3 / 4, type = 1, na.rm = TRUE)) }))
   }
@@ -98,7 +105,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {}
 
 for level in (0.25, 0.5, 0.75):
     fit = f"rq(foodexp ~ income, tau = {level}, data = engel)"
-    told = f'list(coefficients = unname(coef({fit})), errors = unname(summary({fit}, se = "nid")$coefficients[, 2]))'
+    told = f"quantile_errors({fit})"
     CASES[f"quantile {level}"] = ("engel", {"level": level}, told)
 
 CASES["polr"] = ("housing", {}, 'fit_polr(Sat ~ Infl + Type + Cont, housing, "Freq")')

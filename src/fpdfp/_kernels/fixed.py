@@ -1,4 +1,4 @@
-"""Fixed-point integers of 128 bits, sums of them with carries, and close packing of short integers.
+"""Fixed-point integers of 128 bits, and sums of them with carries.
 
 A number x is the integer nearest to x · 2⁶⁴, ties to even, in two's complement: two words, the lower first. So the
 bytes of a row are the little-endian integer.
@@ -93,39 +93,3 @@ def subtract(total: Any, words: Any) -> None:
         borrow = uint64(1) if uint64(total[i, 0]) < uint64(words[i, 0]) else uint64(0)
         total[i, 1] -= words[i, 1] + borrow
         total[i, 0] -= words[i, 0]
-
-
-@serial
-def pack(words: Any, bits: Any, packed: Any) -> None:
-    """Write the lower bits of each word one after the other, from the lowest bit of the first byte on."""
-    held, count, place = uint64(0), 0, 0
-    for i in range(words.size):
-        left, word = bits, uint64(words[i])
-        while left > 0:
-            taken = min(left, 8 - count)
-            held |= (word & ((uint64(1) << uint64(taken)) - uint64(1))) << uint64(count)
-            word >>= uint64(taken)
-            count += taken
-            left -= taken
-            if count == 8:
-                packed[place] = held
-                held, count, place = uint64(0), 0, place + 1
-    if count > 0:
-        packed[place] = held
-
-
-@serial
-def unpack(packed: Any, bits: Any, words: Any) -> None:
-    """Read what :func:`pack` has written."""
-    place, count = 0, 0
-    for i in range(words.size):
-        word, got = uint64(0), 0
-        while got < bits:
-            taken = min(bits - got, 8 - count)
-            part = (uint64(packed[place]) >> uint64(count)) & ((uint64(1) << uint64(taken)) - uint64(1))
-            word |= part << uint64(got)
-            got += taken
-            count += taken
-            if count == 8:
-                count, place = 0, place + 1
-        words[i] = word

@@ -67,6 +67,7 @@ def dual_steps(
             if limits.size:
                 total += point[size + j]
             x[j] = factors[j] * (y[j] - gamma * (factors[j] * total))
+        uphill = 0.0
         for j in range(entries):
             square = 0.0
             for axis in range(axes):
@@ -76,15 +77,17 @@ def dual_steps(
                     new = min(max(new, -weight), weight)
                 images[place] = new
                 square += new * new
-            if isotropic and square > weight * weight:
-                share = weight / math.sqrt(square)
-                for axis in range(axes):
-                    images[axis * entries + j] *= share
+            share = weight / math.sqrt(square) if isotropic and square > weight * weight else 1.0
+            for axis in range(axes):
+                place = axis * entries + j
+                new = share * images[place]
+                images[place] = new
+                uphill += (point[place] - new) * (new - previous[place])
         for j in range(limits.size):
-            images[size + j] = min(max(sigma * x[j] + point[size + j], -limits[j]), limits[j])
-        uphill = 0.0
-        for row in range(point.size):
-            uphill += (point[row] - images[row]) * (images[row] - previous[row])
+            place = size + j
+            new = min(max(sigma * x[j] + point[place], -limits[j]), limits[j])
+            images[place] = new
+            uphill += (point[place] - new) * (new - previous[place])
         # Momentum that points uphill is dropped.
         theta = 1.0 if uphill > 0.0 else theta
         later = (1.0 + np.sqrt(1.0 + 4.0 * (theta * theta))) / 2.0

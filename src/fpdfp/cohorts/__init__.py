@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from fpdfp._lazy import attach
 
 if TYPE_CHECKING:
-    from fpdfp.cohorts.cohort import Cohort
+    from fpdfp.cohorts.question import Cohort
     from fpdfp.cohorts.ray import Ray
 
 __all__ = ["Cohort", "Ray"]
-__getattr__ = attach(__name__, {"cohort": "Cohort", "ray": "Ray"})
+__getattr__ = attach(__name__, {"question": "Cohort", "ray": "Ray"})

@@ -18,8 +18,7 @@ import numpy as np
 
 from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts.cohort import Cohort, Each, Total
-from fpdfp.cohorts.question import Question
+from fpdfp.cohorts.question import Cohort, Each, Question, Total
 from fpdfp.cohorts.record import keep
 from fpdfp.compress import Compressor
 from fpdfp.compress.plain import plain_bits
@@ -27,11 +26,12 @@ from fpdfp.errors import ArgumentError, DivergenceError
 from fpdfp.methods.base import Algorithm, Certifying, Method, Remembering, WeightedMeans
 from fpdfp.methods.base import Question as Asked
 from fpdfp.penalties.wrapped import Wrapped
+from fpdfp.privacy.clients import ClientPrivacy
 from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import QUANTIZE, Draws, OwnDraws, Purpose
 from fpdfp.sampling import Sampling
-from fpdfp.traffic import NOTHING, Bits, Downlink, Kept, Meter, full_bits, payload
+from fpdfp.traffic import NOTHING, Bits, Downlink, Kept, Meter, count_exchange, full_bits, payload
 
 if TYPE_CHECKING:
     from fpdfp._kernels.jit import Watch
@@ -90,6 +90,7 @@ class Clients(Cohort):
 
     def _add_up(self, question: Question, clients: IntArray, seed: int, times: Array | None) -> tuple[Any, int]:
         """Return the sums of what some clients answer, and the bits of all answers."""
+        count_exchange(question.name)
         sums, up, length = None, 0, len(clients)
         if question.in_parts:
             length = max(1, self.at_once // question.count_numbers(self.problem.model.shape))
@@ -107,7 +108,12 @@ class Clients(Cohort):
 
     def ask_each(self, question: Question) -> Each:
         clients = np.arange(self.problem.n_clients)
-        sent, up = keep(question, lambda: self._send(question, clients, 0, each=not question.by_site))
+
+        def send() -> tuple[Any, int]:
+            count_exchange(question.name)
+            return self._send(question, clients, 0, each=True)
+
+        sent, up = keep(question, send)
         rows = [type(sent)(*(array[i] for array in sent)) for i in range(len(clients))]
         return Each(rows, up, len(clients) * payload(question))
 
@@ -273,6 +279,13 @@ class LocalParticipants(Participants):
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
+        #: What shortens replies and adds noise to their mean, None for nothing.
+        self.privacy: ClientPrivacy | None = run.options.privacy
+        if self.privacy is not None and (isinstance(run.algorithm, Remembering) or run.algorithm.factor is not None):
+            raise ArgumentError(
+                "privacy", "must be None for methods whose clients remember something, or with a preconditioner: both "
+                "depend on what clients have sent without noise",
+            )  # fmt: skip
         self.memory = ()
         if isinstance(run.algorithm, Remembering):
             self.memory = allocate_memory(run.algorithm, run.problem.n_clients, self.folder)
@@ -282,33 +295,38 @@ class LocalParticipants(Participants):
         self._watch: Watch | None = None
 
     def work(self, k: int, clients: IntArray, message: Any) -> tuple[IntArray, Any, Any, Work, int]:
-        run, algorithm, total = self.run, self.run.algorithm, self.total(clients)
-        work, bits = Work(), 0
-        batches = self._batches(clients)
-        after: Any = None if len(batches) == 1 else self._room(len(clients))
+        run, total = self.run, self.total(clients)
+        # All at once or some at a time, which changes nothing but time and memory.
+        batches = divide(clients, self._longest)
+        if len(batches) == 1:
+            sent, memory, work, bits = self._answer(k, clients, message)
+            total.add(sent)
+            return clients, total.update(run.algorithm, run.state, k), memory, work, bits
+        work, bits, after = Work(), 0, self._room(len(clients))
 
-        def answer(own: IntArray) -> tuple[Any, Any, Work, int]:
-            draws = OwnDraws(run.seed, k, own)
-            local = run.problem.local(own, take_rows(self.memory, own))
-            update = algorithm.client_update(local, message, k, draws)
-            sent, sent_bits = self._transmit(update.reply, draws)
-            memory: Any = ()
-            if update.memory and isinstance(algorithm, Remembering):
-                memory = algorithm.confirm(update.memory, sent, k)
+        def answer(own: IntArray) -> tuple[Any, Work, int]:
+            sent, memory, cost, sent_bits = self._answer(k, own, message)
             if after:
                 first = int(np.searchsorted(clients, own[0]))
                 for rows, new in zip(after, memory, strict=True):
                     rows[first : first + len(own)] = new
-            return sent, memory if after is None else after, update.work, sent_bits
+            return sent, cost, sent_bits
 
-        for sent, memory, cost, sent_bits in work_through(batches, answer, self._threads(len(batches))):
+        for sent, cost, sent_bits in work_through(batches, answer, self._threads(len(batches))):
             total.add(sent)
-            after, work, bits = memory, work + cost, bits + sent_bits
-        return clients, total.update(algorithm, run.state, k), after, work, bits
+            work, bits = work + cost, bits + sent_bits
+        return clients, total.update(run.algorithm, run.state, k), after, work, bits
 
-    def _batches(self, clients: IntArray) -> list[IntArray]:
-        """Return the clients of a round, all at once or some at a time, which changes nothing but time and memory."""
-        return divide(clients, self._longest)
+    def _answer(self, k: int, clients: IntArray, message: Any) -> tuple[Any, Any, Work, int]:
+        """Return the replies of some clients as they are decoded, their memory after that, their work, and the bits."""
+        run, algorithm = self.run, self.run.algorithm
+        draws = OwnDraws(run.seed, k, clients)
+        local = run.problem.local(clients, take_rows(self.memory, clients))
+        reply, memory, work = algorithm.client_update(local, message, k, draws)
+        sent, bits = self._transmit(reply, draws)
+        if memory and isinstance(algorithm, Remembering):
+            memory = algorithm.confirm(memory, sent, k)
+        return sent, memory, work, bits
 
     @functools.cached_property
     def _longest(self) -> int:
@@ -351,7 +369,15 @@ class LocalParticipants(Participants):
                 raise DivergenceError(str(error)) from error
             decoded.append(values)
             total += int(np.add.reduce(bits))
-        return type(reply)(*decoded), total
+        sent = type(reply)(*decoded)
+        return sent if self.privacy is None else self.privacy.shorten(sent), total
+
+    def total(self, clients: IntArray) -> RunningMean:
+        total = super().total(clients)
+        if self.privacy is not None:
+            privacy, seed = self.privacy, self.run.seed
+            total.perturb = lambda mean, count, k: privacy.perturb(mean, count, seed, k)
+        return total
 
     def certify(self, algorithm: Certifying, question: Asked) -> Array:
         total: Array = np.zeros(2)
@@ -421,6 +447,8 @@ class RunningMean:
         self.double, self.count, self.weights = double, 0, weights
         self._weighted = None if weights is None else RunningMean(double)
         self._sums: list[Array] = []
+        #: Adds noise to the mean of a number of replies in a round, where it is to have some.
+        self.perturb: Callable[[Any, int, int], Any] | None = None
         self._kind: Any = tuple
 
     def add(self, sent: Any) -> None:
@@ -453,7 +481,8 @@ class RunningMean:
     def update(self, algorithm: Algorithm, state: Any, k: int) -> Any:
         """Return the server's state after round k with these replies."""
         if self.weights is None or self._weighted is None:
-            return algorithm.server_update(state, self.mean(), k, self.count)
+            mean = self.mean() if self.perturb is None else self.perturb(self.mean(), self.count, k)
+            return algorithm.server_update(state, mean, k, self.count)
         means = WeightedMeans(self._weighted.mean(), self.mean(), float(self.weights.mean()))
         return algorithm.weighted_update(state, means, k, self.count)
 

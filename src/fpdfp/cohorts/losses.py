@@ -11,7 +11,9 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
+from fpdfp.bounds import MANY
 from fpdfp.cohorts.question import Points, Question, question, reveals
+from fpdfp.cohorts.serialization import OUTSIDE
 from fpdfp.compress import QSGD, Compressor, Natural
 from fpdfp.compress.wire import DEFAULT_LIMIT
 from fpdfp.errors import MessageError
@@ -26,8 +28,6 @@ from fpdfp.traffic import payload
 
 #: What a site may claim at most: the samples of a client, and any number.
 LARGEST_SIZE, LARGEST_NUMBER = 1 << 40, 1e150
-#: What is sent for the value of a loss outside its domain.
-OUTSIDE = 1e100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +48,8 @@ class LossFacts:
     constants: list[Array]
     probe: Array
     values: Array
+
+    unbounded = ("features",)  # digests
 
     def __post_init__(self) -> None:
         if min(self.shape, default=1) < 1 or math.prod(self.shape) > DEFAULT_LIMIT:
@@ -232,7 +234,10 @@ class SumsAtDuals:
 @question("duals")
 @dataclasses.dataclass(frozen=True)
 class Duals(Question):
-    """Sums from which a bound of F(x) − F* is computed; x belongs to the digest ``point``."""
+    """Sums from which a bound of F(x) − F* is computed; x belongs to the digest ``point``.
+
+    ``direction`` has an axis more for curvatures: several directions. A gradient with a ``scale`` comes with the gap.
+    """
 
     point: bytes
     part: Literal["start", "gradient", "curvature", "gap", "hessian"]
@@ -246,15 +251,21 @@ class Duals(Question):
 
     @property
     def tells_pairs(self) -> bool:
-        """Whether the Hessian is wanted."""
-        return self.part == "hessian"
+        """Whether the Hessian is wanted, or its products with several directions."""
+        several = self.part == "curvature" and self.direction is not None and len(self.direction) > 1
+        return self.part == "hessian" or several
 
     def answer(self, local: LocalLosses) -> SumsAtDuals:
         """Return sums over the site's clients."""
         losses, part = local.losses, self.part
         weights = np.asarray(self.weights, dtype=np.float64)
         direction = None if self.direction is None else np.asarray(self.direction, np.float64)
-        for name, array in (("x", self.x), ("direction", direction)):
+        one = direction
+        if direction is not None and part == "curvature":
+            if not 1 <= len(direction) <= MANY:
+                raise MessageError(f"a question about curvatures must have 1 to {MANY} directions")
+            one = direction[0]
+        for name, array in (("x", self.x), ("direction", one)):
             if array is not None and array.shape != losses.shape:
                 raise MessageError(f"{name} must have shape {losses.shape}, got {array.shape}")
         if weights.shape != (losses.n_clients,):
@@ -264,13 +275,14 @@ class Duals(Question):
             raise MessageError(f"{losses.family} has no dual points")
         if part == "start":
             return SumsAtDuals(gradient=duals.gradient(), sizes=np.asarray(duals.sizes()), columns=duals.columns)
-        if part == "gradient":
-            return SumsAtDuals(gradient=duals.gradient(direction))
         if part == "curvature" and direction is not None:
-            return SumsAtDuals(curvature=duals.curvature(direction))
-        if part == "gap" and self.scale is not None:
-            gap = duals.gap(direction, self.scale)
-            return SumsAtDuals(gap=np.array(gap if np.isfinite(gap) else -1.0))  # messages hold finite numbers
+            return SumsAtDuals(curvature=duals.hessian_products(direction))
+        gap = None if self.scale is None else duals.gap(direction, self.scale)
+        told = None if gap is None else np.array(gap if np.isfinite(gap) else -1.0)  # messages hold finite numbers
+        if part == "gradient":
+            return SumsAtDuals(gradient=duals.gradient(direction), gap=told)
+        if part == "gap" and told is not None:
+            return SumsAtDuals(gap=told)
         if part == "hessian":
             matrix = duals.hessian()
             return SumsAtDuals() if matrix is None else SumsAtDuals(hessian=lower(matrix))
@@ -357,6 +369,52 @@ class Overdispersions(Question):
         if found is None:
             raise MessageError(f"{local.losses.family} has no counts")
         return OverdispersionSums(found)
+
+
+class JeffreysSums(NamedTuple):
+    """Each client's part of the gradient of ½ log det I."""
+
+    gradient: Array
+
+
+@question("jeffreys")
+@dataclasses.dataclass(frozen=True)
+class Jeffreys(Question):
+    """Each client sends its part of the gradient of ½ log det I, of which Firth's penalised score is made.
+
+    Attributes
+    ----------
+    x
+        The point.
+    inverse
+        The inverse of the information of all clients at the point.
+    """
+
+    x: Array
+    inverse: Array
+
+    reveals = reveals(points="x", settings="inverse", uses="jeffreys_at")
+
+    def __post_init__(self) -> None:
+        if self.x.dtype != np.float64 or self.inverse.dtype != np.float64:
+            raise ValueError("x and inverse must be in float64")
+        if not (np.isfinite(self.x).all() and np.isfinite(self.inverse).all()):
+            raise ValueError("x and inverse must be finite numbers")
+
+    @property
+    def tells_pairs(self) -> bool:
+        """Third moments go along with an expected information, and are refused where that is."""
+        return True
+
+    def answer(self, local: LocalLosses) -> JeffreysSums:
+        """Return what clients send."""
+        count = self.x.size
+        if self.x.shape != local.losses.shape or self.inverse.shape != (count, count):
+            raise MessageError(f"x must be a point of shape {local.losses.shape}, and inverse a matrix for it")
+        found = local.losses.jeffreys_at(self.x, local.clients, self.inverse)
+        if found is None:
+            raise MessageError(f"{local.losses.family} has no penalty of Firth")
+        return JeffreysSums(found)
 
 
 class SpreadSums(NamedTuple):

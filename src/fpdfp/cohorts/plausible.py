@@ -6,7 +6,6 @@ other sites vanish, is refused, and the site is named.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from fpdfp._array import to_host
 from fpdfp._typing import Array
 from fpdfp.cohorts.collector import Decoded
 from fpdfp.cohorts.losses import LossBounds, LossFacts
+from fpdfp.cohorts.serialization import NUMBER, OUTSIDE, ROWS, check_numbers
 from fpdfp.errors import MessageError
 
 #: This many times what there is to compare it with a reply may be.
@@ -94,12 +94,6 @@ class Outliers:
         return largest
 
 
-#: The most rows: a column of them has 16 GiB.
-ROWS = 1 << 31
-#: The largest number in an answer: a sum over this many rows of squares of numbers of 1e15.
-NUMBER = 1e40
-#: What is sent for the value of a loss outside its domain.
-OUTSIDE = 1e100
 #: With this many times the rows, or the weight of a row, of the others' median a site would be the answer alone: the
 #: others would change it by less than one part in a million, which is less than any standard error.
 TIMES = 1e6
@@ -134,6 +128,33 @@ def compare_facts(names: Sequence[str], facts: Sequence[LossFacts], bounds: Sequ
     compare([names[i] for i in known], [1.0 / largest[i] for i in known], CONSTANTS, "losses of curvature 1/{:.3g}")
 
 
+def check_at(
+    names: Sequence[Any], x: Array, found: Mapping[str, Array], lipschitz: Array, at_zero: Array, *, lower_bound: float
+) -> None:
+    """Refuse values and gradients of clients at a point that their own constants and values at zero exclude.
+
+    Of a loss f ≥ 0 whose gradient has the Lipschitz constant L, √f(x) ≤ √f(0) + √(L/2)‖x‖, and ‖∇f(x)‖ ≤ √(2L f(x)).
+    A factor of 2 is left for rounding.
+    """
+    if lower_bound < 0.0:
+        return
+    known = np.where(at_zero < OUTSIDE, at_zero, np.inf)
+    norm = float(np.linalg.norm(to_host(x).astype(np.float64).ravel()))
+    root = np.sqrt(np.maximum(known, 0.0)) + np.sqrt(lipschitz / 2.0) * norm
+    for part, most in (("values", root**2), ("gradients", np.sqrt(2.0 * lipschitz) * root)):
+        if part not in found:
+            continue
+        rows = to_host(found[part]).astype(np.float64).reshape(len(names), -1)
+        given = np.linalg.norm(np.where(rows < OUTSIDE, rows, 0.0), axis=1)
+        wrong = np.flatnonzero(given > 2.0 * most + 1e-6)
+        if wrong.size:
+            client = int(wrong[0])
+            raise MessageError(
+                f"{names[client]} sends {part} of {given[client]:.3g} at a point where its constants allow "
+                f"{most[client]:.3g}: these numbers contradict each other"
+            )
+
+
 def _finite(numbers: Array) -> Array:
     """Return the numbers that are finite, whatever their type."""
     given = np.asarray(numbers, dtype=np.float64)
@@ -163,7 +184,7 @@ its answer would be that of all
 
 def check_answer(answer: Any) -> None:
     """Refuse an answer about a table with numbers that cannot be, or that contradict each other."""
-    _check_numbers(answer)
+    check_numbers(answer)
     kind = type(answer).__name__
     if kind == "Sums":
         _check_sums(answer)
@@ -181,25 +202,6 @@ def _check_sums(sums: Any) -> None:
         raise MessageError(f"sums must be of the {sums.used} rows that are used")
     if not 0 <= sums.weight <= NUMBER or (sums.used == 0 and sums.weight > 0):
         raise MessageError(f"sums must have a weight from 0 on, got {sums.weight:.3g}")
-
-
-def _check_numbers(value: Any) -> None:
-    """Refuse counts and numbers, anywhere in an answer, that are too large."""
-    if dataclasses.is_dataclass(value):
-        rows = getattr(value, "rows", None)
-        if isinstance(rows, int) and not 0 <= rows <= ROWS:
-            raise MessageError(f"a site cannot have {rows:.3g} rows")
-        for field in dataclasses.fields(value):
-            _check_numbers(getattr(value, field.name))
-    elif isinstance(value, list | tuple):
-        for one in value:
-            _check_numbers(one)
-    elif isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
-        largest = float(abs(_finite(value)).max(initial=0.0))
-        if largest > NUMBER:
-            raise MessageError(f"an answer has the number {largest:.3g}, which no table gives")
-    elif isinstance(value, int | float) and NUMBER < abs(value) < np.inf:
-        raise MessageError(f"an answer has the number {float(value):.3g}, which no table gives")
 
 
 def compare_answers(names: Sequence[str], answers: Sequence[Any]) -> None:

@@ -24,13 +24,13 @@ import dataclasses
 import functools
 import importlib
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts.validation import constructor_hints
+from fpdfp.cohorts.serialization import constructor_hints
 from fpdfp.compress import Compressor
 from fpdfp.compress.base import DTYPES
 from fpdfp.errors import MessageError, Refusal
@@ -49,7 +49,7 @@ RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clien
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
-    "cohorts.losses", "cohorts.many_points", "cohorts.rounds", "federation.questions",
+    "cohorts.losses", "cohorts.many_points", "cohorts.requests", "cohorts.sums", "federation.questions",
     "federation.descriptives",
 )  # fmt: skip
 
@@ -132,6 +132,8 @@ class Columns:
     frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
     bits: IntArray | None = None
 
+    unbounded = ("bits",)  # those of the messages that come along
+
     def __post_init__(self) -> None:
         if any(array.dtype not in DTYPES and array.dtype != np.uint8 for array in self.arrays):
             raise MessageError("arrays must hold float32, float64 or bytes")
@@ -157,9 +159,9 @@ class Question(abc.ABC):
     answers: ClassVar[type] = Columns
     #: Whether clients may be asked some at a time, and the sums of their parts be added.
     in_parts: ClassVar[bool] = True
-    #: Whether the answer reveals of each site what a model needs before it, columns and counts: a policy that shows no
-    #: results of single sites lets it through.
-    by_site: ClassVar[bool] = False
+    #: Whether an answer of one site is none of its results, so that a policy which shows none lets it through: the
+    #: schema alone, since sites are asked for the names and types of their columns one by one.
+    plain: ClassVar[bool] = False
 
     @abc.abstractmethod
     def answer(self, data: Any) -> Any:
@@ -213,6 +215,8 @@ class Question(abc.ABC):
         times
             How often each client counts at each of the question's points; only for questions about many points.
         """
+        if isinstance(sent, list):
+            return sum(sent[1:], start=sent[0])
         return type(sent)(*(array.sum(axis=0, dtype=np.float64) for array in sent))
 
 
@@ -303,3 +307,60 @@ def tuple_kind(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
         return namedtuple(name, fields)
     except (ValueError, TypeError) as error:
         raise MessageError(f"a message must have fields with valid names: {error}") from None
+
+
+class Total(NamedTuple):
+    """The joint answer of the clients of a cohort.
+
+    Attributes
+    ----------
+    sums
+        What :meth:`fpdfp.cohorts.question.Question.add_up` makes of the answers: sums, or means.
+    asked
+        How many clients were asked.
+    up, down
+        The bits of all answers, and of the question to all of them.
+    """
+
+    sums: Any
+    asked: int
+    up: int
+    down: int
+
+
+class Each(NamedTuple):
+    """The answers of single clients, or of sites with tables, in order; and the bits of all of them."""
+
+    answers: list[Any]
+    up: int
+    down: int
+
+
+class Cohort(abc.ABC):
+    """The clients of a study, wherever they are: the only way from mathematics to their data.
+
+    What is asked is a :class:`fpdfp.cohorts.question.Question`. An answer is a sum over clients, so that nothing above
+    this package has the numbers of one of them. What needs these, as a forest plot does, states it by :meth:`ask_each`,
+    which a site's policy allows or not.
+    """
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> Sequence[str]:
+        """The names of the sites, in the order in which their answers are added up."""
+
+    @abc.abstractmethod
+    def ask(self, question: Question, clients: IntArray | None = None) -> Total:
+        """Return the sums of what clients answer.
+
+        Parameters
+        ----------
+        question
+            What is asked.
+        clients
+            Who is asked, by number; by default those whom the question draws, which mostly are all.
+        """
+
+    @abc.abstractmethod
+    def ask_each(self, question: Question) -> Each:
+        """Return what each client, or each site with a table, answers."""

@@ -21,8 +21,7 @@ from fpdfp import _checks
 from fpdfp._numbers import one_thread
 from fpdfp._typing import IntArray
 from fpdfp.cohorts.collector import Tree
-from fpdfp.cohorts.remote import RemoteEngine
-from fpdfp.cohorts.remote_losses import RemoteLosses
+from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
 from fpdfp.cohorts.requests import Job, Request
 from fpdfp.cohorts.site import Site
 from fpdfp.errors import AbsentError, ArgumentError

@@ -23,7 +23,7 @@ import numpy as np
 from fpdfp import _files as files
 from fpdfp._array import to_host
 from fpdfp._typing import Array
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import probe
 from fpdfp.cohorts.question import Question, tuple_kind
 from fpdfp.cohorts.requests import write
@@ -144,7 +144,7 @@ def keep(question: Question, ask: Callable[[], tuple[Any, int]]) -> tuple[Any, i
         answer, up = ask()
         return {**{name: np.asarray(one) for name, one in answer._asdict().items()}, BITS: np.array(up)}
 
-    kept = dict(record.keep(hashlib.sha256(pack({question.name: write(question, spec.dump)})).hexdigest(), found))
+    kept = dict(record.keep(hashlib.sha256(pack({question.name: write(question, parcels.dump)})).hexdigest(), found))
     up = int(kept.pop(BITS))
     return tuple_kind("Answer", tuple(kept))(*kept.values()), up
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import logging
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,14 +15,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._typing import Array, IntArray
+from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.collector import (
     Arrived,
+    Ask,
     Check,
     Collector,
     Decoded,
+    Early,
+    Masks,
+    Session,
     Totals,
     Transport,
+    among,
     check_rows,
     decode_once,
     decode_update,
@@ -35,25 +42,27 @@ from fpdfp.cohorts.local import (
     put_back,
     take_rows,
 )
-from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts
-from fpdfp.cohorts.plausible import Outliers
+from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, LossBounds, LossFacts, probe
+from fpdfp.cohorts.plausible import Outliers, check_at, compare_facts
 from fpdfp.cohorts.question import Question, tuple_kind
-from fpdfp.cohorts.requests import Address, Job, Place, Reply, Request
-from fpdfp.cohorts.rounds import Certificate, Memory, Update
-from fpdfp.cohorts.session import Ask, Early, Masks, Session, among
+from fpdfp.cohorts.requests import Address, Certificate, Job, Memory, Place, Reply, Request, Update
+from fpdfp.cohorts.serialization import OUTSIDE
 from fpdfp.cohorts.site import shared_memory
 from fpdfp.compress import Compressed, Compressor
 from fpdfp.errors import AbsentError, ArgumentTypeError, DivergenceError, MessageError
 from fpdfp.linops import LinOp
+from fpdfp.losses.base import Form, Losses
+from fpdfp.losses.linear import CURVATURES, DENSE_HESSIAN, form_rounding, sum_rounding
 from fpdfp.methods.base import Algorithm, Certifying, Remembering
 from fpdfp.methods.base import Question as Asked
 from fpdfp.precondition import Preconditioner
+from fpdfp.precondition.base import Announced, full
 from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
-from fpdfp.traffic import NOTHING, Bits, Downlink, Kept, digest, is_zero
+from fpdfp.rng import Draws
+from fpdfp.traffic import NOTHING, Answers, Bits, Downlink, Kept, digest, is_zero
 
 if TYPE_CHECKING:
-    from fpdfp.cohorts.remote_losses import RemoteLosses
     from fpdfp.engines.options import RunOptions
 
 
@@ -145,7 +154,7 @@ class RemoteEngine(Transport):
 
     def ask_facts(self, features: bytes = b"") -> RemoteLosses:
         """Ask all sites what must be known of their losses, as functions of some features."""
-        from fpdfp.cohorts.remote_losses import RemoteLosses
+        from fpdfp.cohorts.remote import RemoteLosses
 
         request = Request((Facts(), Bounds()), Address(features=features))
 
@@ -271,27 +280,28 @@ class RemoteEngine(Transport):
         # A preconditioner is shorter than the map that it stands for.
         known = self.agreed is not None and self.agreed.factor is factor
         ask = Constants(None if known else factor, self.agreed if known else None, batch_size)
+        return self._ask_rows(ask, {"constants": ()}, features)["constants"]
+
+    def _ask_rows(self, question: Question, shapes: Mapping[str, tuple[int, ...]], features: bytes) -> dict[str, Array]:
+        """Ask all sites the same about their losses; return the fields of their answers, with a row for each client."""
 
         def check(site: int, reply: Reply) -> None:
-            self.check_rows(site, reply.part("constants").constants, ())
+            for name, shape in shapes.items():
+                self.check_rows(site, getattr(reply.part(question.name), name), shape)
 
-        asked = dict.fromkeys(range(len(self.names)), Request((ask,), Address(features=features)))
-        replies = self.collector.collect_all(asked, self.session, check)
-        rows: Array = np.concatenate([replies[site].part("constants").constants for site in asked])
-        return rows
+        parts = [
+            one.part(question.name) for one in self.ask_all(Request((question,), Address(features=features)), check)
+        ]
+        return {name: np.concatenate([getattr(part, name) for part in parts]) for name in shapes}
 
     def at(self, x: Array, parts: Sequence[Any], features: bytes = b"") -> dict[str, Array]:
         """Return f_i(x) of all clients (``"values"``), ∇f_i(x) (``"gradients"``), or both."""
-        shapes = {"values": (), "gradients": x.shape}
-
-        def check(site: int, reply: Reply) -> None:
-            for part in parts:
-                self.check_rows(site, getattr(reply.part("at"), part), shapes[part])
-
         self.session.point = None
-        replies = self.ask_all(Request((At(x, list(parts)),), Address(features=features)), check)
+        found = self._ask_rows(
+            At(x, list(parts)), {part: () if part == "values" else x.shape for part in parts}, features
+        )
         self.session.point = x
-        return {part: np.concatenate([getattr(reply.part("at"), part) for reply in replies]) for part in parts}
+        return found
 
     def duals(
         self,
@@ -299,32 +309,38 @@ class RemoteEngine(Transport):
         ask: Mapping[str, Any],
         weights: Array,
         shapes: Mapping[str, tuple[int, ...]],
+        parts: Sequence[Any] = (),
         features: bytes = b"",
-    ) -> dict[str, Array]:
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the sums over sites of what is asked of dual points near x; infinite where one is.
 
-        Sites are sent x only if they were not asked about it just before.
+        Sites are sent x only if they were not asked about it just before. With ``parts`` they are asked for these at x
+        as well (:meth:`at`), and the rows of clients are returned too.
         """
+        rows = {"values": (), "gradients": x.shape}
 
         def check(site: int, reply: Reply) -> None:
             for name, shape in shapes.items():
                 check_rows(getattr(reply.part("duals"), name), shape)
+            for part in parts:
+                self.check_rows(site, getattr(reply.part("at"), part), rows[part])
 
         session, point = self.session, digest([x])
         told = session.point is not None and digest([session.point]) == point
         session.point = x
+        before = (At(x, list(parts)),) if parts else ()
+        there = None if told or parts else x
         asked = {
-            site: Request(
-                (Duals(point, weights=weights[numbers], x=None if told else x, **ask),), Address(features=features)
-            )
+            site: Request((*before, Duals(point, weights=weights[numbers], x=there, **ask)), Address(features=features))
             for site, numbers in enumerate(self.numbers)
         }
         replies = self.collector.collect_all(asked, session, check)
-        parts = [replies[site].part("duals") for site in asked]
-        sums = {name: np.sum([getattr(part, name) for part in parts], axis=0) for name in shapes}
-        if "gap" in shapes and any(float(part.gap) < 0 for part in parts):
+        duals = [replies[site].part("duals") for site in asked]
+        sums = {name: np.sum([getattr(one, name) for one in duals], axis=0) for name in shapes}
+        if "gap" in shapes and any(float(one.gap) < 0 for one in duals):
             sums["gap"] = np.array(np.inf)
-        return sums
+        found = {part: np.concatenate([getattr(replies[site].part("at"), part) for site in asked]) for part in parts}
+        return sums, found
 
 
 class FramedDownlink(Downlink):
@@ -538,3 +554,274 @@ class RemoteParticipants(Participants):
         self.count_answers(answers, question)
         total: Array = answers.sum(axis=0)
         return total
+
+
+class RemoteDuals:
+    """The dual points near x, from sums over sites (:class:`fpdfp.losses.base.DualPoints`)."""
+
+    def __init__(self, losses: RemoteLosses, x: Array, weights: Array) -> None:
+        self._losses, self._x, self._weights = losses, x, weights
+        self.ridge = np.broadcast_to(
+            float(weights.sum()) * (losses.constants()[0] if losses.constants() else losses.least_convexity),
+            losses.shape,
+        )
+        per_class = losses.shape[:-1]
+        features = losses.shape[-1:]
+        #: A direction, and the gap there that came along with the gradient.
+        self._known: tuple[Array, float] | None = None
+        self._starts = {"gradient": losses.shape, "sizes": per_class, "columns": features}
+
+    def begin(self) -> None:
+        """Ask what is asked first where dual points exist everywhere."""
+        if self._losses.family in CURVATURES:
+            _ = self._start
+
+    @functools.cached_property
+    def _start(self) -> dict[str, Array]:
+        """What is asked of a point first; along with it values and gradients there, where these are not known."""
+        losses, point = self._losses, digest([self._x])
+        parts = losses.answers.lacking(point, gradients=True, together=True) if losses.family in CURVATURES else ()
+        return self._ask("start", self._starts, parts=parts)
+
+    def _ask(
+        self,
+        part: str,
+        shapes: Mapping[str, Shape],
+        direction: Array | None = None,
+        scale: float | None = None,
+        parts: Sequence[Any] = (),
+    ) -> dict[str, Array]:
+        losses, ask = self._losses, {"part": part, "direction": direction, "scale": scale}
+        sums, rows = losses.engine.duals(self._x, ask, self._weights, shapes, parts, losses.features)
+        if rows:
+            losses.keep(self._x, rows)
+        return sums
+
+    def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
+        """Return Aᵀcθ with s = 1."""
+        if direction is None:
+            return self._start["gradient"]
+        shapes: dict[str, Shape] = {"gradient": self._losses.shape} | ({"gap": ()} if gap else {})
+        found = self._ask("gradient", shapes, direction, 1.0 if gap else None)
+        self._known = (direction, float(found["gap"])) if gap else None
+        return found["gradient"]
+
+    def gap(self, direction: Array | None, scale: float) -> float:
+        """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
+        curvature = CURVATURES.get(self._losses.family)
+        # Of other families sites describe what rounding adds.
+        known = curvature is not None and "_start" in vars(self)
+        rounding = form_rounding(curvature, self._start["columns"], self._x) if curvature is not None and known else 0.0
+        if direction is None and scale == 1.0 and known:
+            return rounding
+        if self._known is not None and direction is self._known[0] and scale == 1.0:
+            return self._known[1] + rounding
+        return float(self._ask("gap", {"gap": ()}, direction, scale)["gap"]) + rounding
+
+    def rounding(self) -> Array:
+        """Return what rounding may have done to each entry of the gradient."""
+        return sum_rounding(self._start["sizes"], self._start["columns"])
+
+    def hessian_products(self, directions: Array) -> Array:
+        """Return the Hessian of h at x times each of some directions."""
+        return self._ask("curvature", {"curvature": directions.shape}, directions)["curvature"]
+
+    def hessian(self) -> Array | None:
+        """Return the Hessian of h at x as a matrix, None where it would be too large."""
+        size = self._x.size
+        if size > DENSE_HESSIAN:
+            return None
+        return full(self._ask("hessian", {"hessian": (size * (size + 1) // 2,)})["hessian"])
+
+
+log = logging.getLogger("fpdfp.engines")
+#: Families whose losses are never negative.
+NONNEGATIVE = ("Logistic", "LeastSquares", "Softmax", "GLM", "OperatorLeastSquares", "ProjectionLosses")
+
+#: Families whose slopes are bounded but for a ridge.
+BOUNDED = ("Logistic", "Softmax")
+
+
+class RemoteLosses(Losses):
+    """Losses whose data is at sites; the server keeps what they have sent, and requests the rest.
+
+    Values and gradients at the point requested last are kept, since more than one thing may be wanted there.
+    """
+
+    def __init__(
+        self, engine: RemoteEngine, facts: Sequence[LossFacts], bounds: Sequence[LossBounds], features: bytes = b""
+    ) -> None:
+        self.engine = engine
+        #: The digest of the features that these losses are functions of, empty for all.
+        self.features = features
+        first = facts[0]
+        for name, fact in zip(engine.names, facts, strict=True):
+            for what in ("family", "shape", "dtype", "form", "batches", "hessians", "duals", "restricts", "convex"):
+                if getattr(fact, what) != getattr(first, what):
+                    raise MessageError(
+                        f"sites must have losses of the same kind: {what} is {getattr(fact, what)!r} at {name} and "
+                        f"{getattr(first, what)!r} at {engine.names[0]}"
+                    )
+        compare_facts(engine.names, facts, bounds)
+        if not features:
+            _compare_features(engine.names, [fact.features for fact in facts])
+        self._facts, self.shape, self.dtype = first, first.shape, np.dtype(first.dtype)
+        self.sizes = np.concatenate([fact.sizes for fact in facts])
+        self._lipschitz: Array = np.concatenate([bound.lipschitz for bound in bounds])
+        self._convexity = min(bound.least_convexity for bound in bounds)
+        self.lower_bound = 0.0 if first.family.split("(")[0] in NONNEGATIVE else -np.inf
+        ends = np.cumsum([0, *(len(fact.sizes) for fact in facts)])
+        #: The numbers of each site's clients.
+        self.numbers = [np.arange(ends[i], ends[i + 1]) for i in range(len(facts))]
+        #: Whether gradients are requested along with values, since both are needed: at the end of a run.
+        self.together = False
+        #: The site of each client, with the client's number there where the site has several.
+        self.client_names = np.array(
+            [
+                name if len(fact.sizes) == 1 else f"{name}, {i}"
+                for name, fact in zip(engine.names, facts, strict=True)
+                for i in range(len(fact.sizes))
+            ]
+        )
+        self._at_zero = np.concatenate([fact.values for fact in facts])
+        points = {"probe": probe(self.shape, self.dtype), "values": np.zeros(self.shape, dtype=self.dtype)}
+        self.answers: Answers[Array] = Answers(
+            {
+                ("values", digest([point])): _known(np.concatenate([getattr(fact, name) for fact in facts]))
+                for name, point in points.items()
+            }
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.family} of {self.n_clients} clients at {len(self.engine.names)} sites"
+
+    @property
+    def family(self) -> str:
+        return self._facts.family
+
+    @property
+    def feature_digests(self) -> IntArray:
+        return self._facts.features
+
+    @property
+    def form(self) -> Form:
+        return self._facts.form
+
+    @property
+    def nearly_convolution(self) -> bool:
+        return self._facts.form == "convolution"
+
+    @property
+    def supports_batches(self) -> bool:
+        return self._facts.batches
+
+    @property
+    def least_convexity(self) -> float:
+        return self._convexity
+
+    def values(self, x: Array, clients: IntArray) -> Array:
+        raise NotImplementedError("what single clients answer is for their cohort: ask for value")
+
+    def gradients(
+        self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
+    ) -> Array:
+        raise NotImplementedError(
+            "what single clients answer is for their cohort: ask for gradient, or Cohort.ask_each"
+        )
+
+    def value(self, x: Array, weights: Array) -> float:
+        return float((weights * self.rows_at(x, gradients=False)).sum())
+
+    def gradient(self, x: Array, weights: Array) -> Array:
+        total: Array = np.zeros(self.shape, dtype=np.float64)
+        rows = self.rows_at(x, gradients=True)
+        for clients in self.chunks():
+            part = rows[clients]
+            total += (weights[clients].reshape(-1, *[1] * len(self.shape)) * part).sum(axis=0)
+        return total.astype(self.dtype, copy=False)
+
+    def rows_at(self, x: Array, *, gradients: bool) -> Array:
+        """Return the values, or the gradients, of all clients at a point, for this package alone."""
+        self.check(x, np.arange(0), shared=True)
+        point = digest([x])
+        parts = self.answers.lacking(point, gradients=gradients, together=self.together)
+        if parts:
+            self.keep(x, self.engine.at(x, parts, self.features))
+        return self.answers["gradients" if gradients else "values", point]
+
+    def keep(self, x: Array, found: Mapping[str, Array]) -> None:
+        """Check and keep what sites have answered about a point."""
+        names = self.client_names.tolist()
+        check_at(names, x, found, self._lipschitz, self._at_zero, lower_bound=self.lower_bound)
+        known = {part: _known(one) if part == "values" else one for part, one in found.items()}
+        self.answers.keep(digest([x]), known)
+
+    @property
+    def smooth(self) -> bool:
+        return bool(np.isfinite(self._lipschitz).all())
+
+    def lipschitz(self) -> Array:
+        return self._lipschitz
+
+    def lipschitz_in(self, factor: LinOp) -> Array:
+        return self.engine.constants(factor, None, self.features)
+
+    def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
+        return self.engine.constants(factor, batch_size, self.features)
+
+    def hessians(self, x: Array, clients: IntArray) -> Array | None:
+        # Clients compute with theirs; whether they can is all that a server asks.
+        return np.empty((0, *x.shape, *x.shape)) if self._facts.hessians and not len(clients) else None
+
+    def slope_bounds(self, clients: IntArray) -> Array | None:
+        # As for hessians.
+        bounded = self._facts.duals and self.family in BOUNDED and not len(clients)
+        return np.empty((0, self.shape[-1])) if bounded else None
+
+    @property
+    def has_duals(self) -> bool:
+        """Whether the conjugate of the loss of a row is known."""
+        return self._facts.duals
+
+    @property
+    def can_restrict(self) -> bool:
+        return self._facts.restricts
+
+    @property
+    def is_convex(self) -> bool:
+        return self._facts.convex
+
+    def restrict(self, features: IntArray) -> RemoteLosses:
+        mask = Announced.mask(features, self.shape[-1])
+        return self.engine.ask_facts(self.engine.masks.keep(features, mask))
+
+    def constants(self) -> tuple[Array, ...]:
+        return tuple(self._facts.constants)
+
+    def dual_points(self, x: Array, weights: Array) -> Any:
+        return RemoteDuals(self, x, weights) if self.has_duals else None
+
+
+def _known(values: Array) -> Array:
+    """Return values unchanged, infinite where sites have said that a point is outside the domain of their loss."""
+    return np.where(values >= OUTSIDE / 2, np.inf, values)
+
+
+def _compare_features(sites: Sequence[str], features: Sequence[IntArray]) -> None:
+    """Refuse sites whose features have other names, or stand in another order."""
+    if not any(len(one) for one in features):
+        log.warning(
+            "no site names its features (feature_names= of its losses): that columns are the same is not checked"
+        )
+    for site, found in zip(sites, features, strict=True):
+        wanted = "sites must have the same features in the same order"
+        if len(found) != len(features[0]):
+            named, unnamed = (site, sites[0]) if len(found) else (sites[0], site)
+            raise MessageError(f"{wanted}: {named} names its features, but {unnamed} does not (feature_names=)")
+        different = np.flatnonzero(found != features[0])
+        if different.size:
+            order = "in another order" if np.array_equal(np.sort(found), np.sort(features[0])) else "with other names"
+            shown = ", ".join(map(str, different[:10])) + (", …" if different.size > 10 else "")
+            raise MessageError(
+                f"{wanted}: {site} has them {order} than {sites[0]}; they differ at the columns {shown} (from 0)"
+            )

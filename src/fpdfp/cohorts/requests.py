@@ -1,21 +1,33 @@
-"""Requests and replies: questions to a site and its answers, with what these are about: the run, and its place."""
+"""Requests and replies: questions to a site and its answers, with what these are about: the run, and its place.
+
+What questions and runs are made of (methods, penalties, maps, compressors) is written as trees for parcels.
+"""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 
 from fpdfp import _checks, rng
-from fpdfp._typing import Array, IntArray
-from fpdfp.cohorts.question import Question, questions
-from fpdfp.cohorts.validation import validate
+from fpdfp._typing import Array, IntArray, Sent, Shape, SparseRows
+from fpdfp.cohorts.question import Question, question, questions, reveals
+from fpdfp.cohorts.serialization import check_numbers, constructor_hints, validate
 from fpdfp.compress import Compressor
 from fpdfp.errors import MessageError
+from fpdfp.linops import LinOp
 from fpdfp.methods.base import Algorithm
+from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
+from fpdfp.problem import Model
+from fpdfp.rng import MAX_ROUNDS
+from fpdfp.traffic import parts_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +192,13 @@ class Reply:
         if strange:
             raise MessageError(f"a reply: is made of {sorted(kinds)}, not of {strange}")
         came = {name: one for name, one in given.items() if one is not None}
-        return cls([], {name: validate(one, kinds[name], f"a reply: {name}") for name, one in came.items()})
+        answers = {name: validate(one, kinds[name], f"a reply: {name}") for name, one in came.items()}
+        for name, answer in answers.items():
+            try:
+                check_numbers(answer)
+            except MessageError as error:
+                raise MessageError(f"a reply: {name}: {error}") from None
+        return cls([], answers)
 
     def part(self, name: str) -> Any:
         """Return the answer to a question that was asked."""
@@ -216,3 +234,367 @@ def _same(value: Any, default: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.size == 0 and (value.shape, value.dtype) == (default.shape, default.dtype)
     return bool(value == default)
+
+
+#: The most steps of inner solves that a site may claim.
+LARGEST_WORK = (1 << 31) - 1
+
+
+class Lacking(NamedTuple):
+    """The parts that a site lacks to answer."""
+
+    needs: tuple[str, ...]
+
+
+class Participation(Protocol):
+    """A site's part in a run, as questions see it."""
+
+    def find(self, numbers: IntArray | None) -> IntArray:
+        """Return the places here of clients that the server names by their numbers; None for all."""
+
+    def find_all(self, numbers: IntArray | None) -> IntArray:
+        """Return the places of all clients, if it is them who are named."""
+
+    def agree(self, ask: Stamped, own: IntArray, *, forget: bool = True) -> bool:
+        """Compare what clients remember with the server's stamps; False where a copy is needed."""
+
+    def receive(self, message: Message, k: int) -> Any:
+        """Return the server's message, None if what its differences refer to is not here."""
+
+    def work(self, own: IntArray, message: Any, k: int) -> WorkDone:
+        """Do a round's work of some of the clients."""
+
+    def certify(self, frames: list[bytes]) -> Array:
+        """Return what all clients certify of the gap."""
+
+    def remember(self) -> dict[str, Array]:
+        """Return all that the clients remember."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Stamped(Question):
+    """A question to clients with memory, with the server's stamps of that memory.
+
+    Attributes
+    ----------
+    versions, digests
+        The stamps: how many messages of each client have been confirmed, one number where it is the same for all.
+    clients
+        The numbers of those who are asked, None for all of the site.
+    copies
+        What they should remember, for those that disagree.
+    """
+
+    versions: IntArray | int
+    digests: list[bytes]
+    clients: IntArray | None = dataclasses.field(default=None, kw_only=True)
+    copies: dict[str, dict[str, Array]] = dataclasses.field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        count = len(self.digests) if self.clients is None else len(self.clients)
+        shapes = {(count,)} if isinstance(self.versions, int) else {(count,), self.versions.shape}
+        if shapes != {(len(self.digests),)} or (self.clients is not None and self.clients.shape != (count,)):
+            raise MessageError("versions and digests must belong to the clients of the request")
+
+    def version_of(self, place: int) -> int:
+        """Return the version of one of the clients that are asked."""
+        return self.versions if isinstance(self.versions, int) else int(self.versions[place])
+
+    @abc.abstractmethod
+    def answer(self, data: Participation) -> Any:
+        """Return what the clients answer, or what the site lacks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """The server's message of a round: whole, or as the differences that lead to it.
+
+    Attributes
+    ----------
+    whole
+        The encoded arrays.
+    steps
+        The encoded differences of each step; the last one leads to this round's message.
+    zero
+        Whether the first difference is one to zeros, which every site knows.
+    """
+
+    #: Written as its fields alone, since the type of a question's field describes what it is.
+    is_part = True
+
+    whole: list[bytes] | None = None
+    steps: list[list[bytes]] = dataclasses.field(default_factory=list)
+    zero: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkDone:
+    """The clients' messages, the bits of each by field and client, and what inner solves cost.
+
+    ``diverged`` says that there are none, since numbers are no longer finite.
+    """
+
+    frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
+    bits: IntArray | None = None
+    work: tuple[int, int] = (0, 0)
+    diverged: str = ""
+
+    unbounded = ("bits", "work")  # those of the messages that come along; counts of steps
+
+    def __post_init__(self) -> None:
+        if not all(0 <= count <= LARGEST_WORK for count in self.work):
+            raise MessageError("work must be two counts")
+
+
+@question("update")
+@dataclasses.dataclass(frozen=True)
+class Update(Stamped):
+    """A round's work of some of the clients."""
+
+    round: int
+    message: Message
+
+    reveals = reveals(
+        "run", points="message", settings="clients versions digests copies round",
+        uses="find agree receive work values gradients hessians informations lipschitz start_model curvatures "
+        "curvature_diagonals curvature_products",
+    )  # fmt: skip
+    answers = WorkDone
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.round <= MAX_ROUNDS:
+            raise MessageError(f"round must be from 0 to {MAX_ROUNDS}, got {self.round}")
+
+    def answer(self, data: Participation) -> WorkDone | Lacking:
+        """Return the clients' messages."""
+        own = data.find(self.clients)
+        agreed, message = data.agree(self, own), data.receive(self.message, self.round)
+        if not agreed or message is None:
+            return Lacking(("memory",) * (not agreed) + ("model",) * (message is None))
+        return data.work(own, message, self.round)
+
+
+@dataclasses.dataclass(frozen=True)
+class Certified:
+    """Two numbers for each client."""
+
+    answers: Array
+
+
+@question("answers")
+@dataclasses.dataclass(frozen=True)
+class Certificate(Stamped):
+    """The clients' part of a certificate: the encoded arrays of the method's question."""
+
+    frames: list[bytes]
+
+    reveals = reveals(
+        "run",
+        points="frames",
+        settings="clients versions digests copies",
+        uses="find_all agree certify values gradients lipschitz",
+    )
+    answers = Certified
+
+    def answer(self, data: Participation) -> Certified | Lacking:
+        """Return what the clients certify."""
+        agreed = data.agree(self, data.find_all(self.clients), forget=False)
+        return Certified(data.certify(self.frames)) if agreed else Lacking(("memory",))
+
+
+@dataclasses.dataclass(frozen=True)
+class Remembered:
+    """The memory of the clients, a row for each."""
+
+    memory: dict[str, Array]
+
+
+@question("memory")
+@dataclasses.dataclass(frozen=True)
+class Memory(Stamped):
+    """All that the clients remember, for a server that may know it."""
+
+    reveals = reveals("run", settings="clients versions digests copies", uses="find_all agree remember")
+    answers = Remembered
+
+    def answer(self, data: Participation) -> Remembered | Lacking:
+        """Return what the clients remember."""
+        agreed = data.agree(self, data.find_all(self.clients), forget=False)
+        return Remembered(data.remember()) if agreed else Lacking(("memory",))
+
+
+class Made(NamedTuple):
+    """How an object is made anew at a site: its constructor, which checks what it is given, and the types of that."""
+
+    make: Callable[..., Any]
+    hints: Mapping[str, Any]
+
+
+#: What is public of a problem names its dtype.
+MODEL: Sent = {
+    "penalty": Penalty, "linop": LinOp, "shape": Shape, "dtype": Literal["<f4", "<f8"],
+    "device": Literal["cpu", "cuda"],
+}  # fmt: skip
+
+
+@functools.cache
+def sendable() -> dict[type, Made]:
+    """Return the classes whose objects may be sent: those that the fields of questions and of runs are of.
+
+    A field's type stands for the classes of its part of the package that derive from it and say what makes them: by
+    their fields, or by ``sent`` (:data:`fpdfp._typing.Sent`). A class with a field of which nothing can be sent cannot
+    be sent either.
+    """
+    found: dict[type, Made] = {}
+    asked = [kind for kind in questions().values() if kind.reveals.of != "table"]
+    for hint in [hint for kind in (Address, *asked) for hint in constructor_hints(kind).values()]:
+        _find_sendable(hint, found)
+    return found
+
+
+def _find_sendable(hint: Any, found: dict[type, Made]) -> bool:
+    """Add the classes that a type stands for; return whether there is one, or the type is of none."""
+    arguments = get_args(hint)
+    if arguments and not isinstance(hint, type):
+        return min((_find_sendable(one, found) for one in {*arguments} - {type(None)}), default=True)
+    if not isinstance(hint, type) or not hint.__module__.startswith("fpdfp.") or hint is SparseRows:
+        return True
+    if issubclass(hint, Question) or getattr(hint, "is_part", False):
+        return True  # written as fields alone
+    part = hint.__module__.split(".")[1]
+    package = importlib.import_module(f"fpdfp.{part}")
+    for name in getattr(package, "__all__", ()):
+        getattr(package, name)  # loads the modules of the part
+    usable = [kind for kind in _derived(hint) if kind.__module__.split(".")[1] == part and _add(kind, found)]
+    return bool(usable)
+
+
+def _derived(kind: type[Any]) -> Iterator[type[Any]]:
+    """Yield a class and all that derive from it."""
+    yield kind
+    for one in kind.__subclasses__():
+        yield from _derived(one)
+
+
+def _add(kind: type, found: dict[type, Made]) -> bool:
+    """Add a class if its objects can be sent; return whether they can."""
+    if kind in found:
+        return True
+    sent = MODEL if kind is Model else vars(kind).get("sent")
+    fields = "__dataclass_fields__" in vars(kind) or (issubclass(kind, tuple) and sent is None)
+    traits = getattr(kind, "traits", None)
+    if inspect.isabstract(kind) or (traits is not None and not traits.restorable) or (sent is None and not fields):
+        return False
+    hints = (
+        constructor_hints(kind) if sent is None else {n: o[1] if isinstance(o, tuple) else o for n, o in sent.items()}
+    )
+    found[kind] = Made(getattr(kind, "from_messages", kind), hints)
+    if not min((_find_sendable(hint, found) for hint in hints.values()), default=True):
+        del found[kind]
+        return False
+    return True
+
+
+@functools.cache
+def classes() -> dict[str, type]:
+    """Return the classes by their names in a tree."""
+    return {name_of(kind): kind for kind in sendable()}
+
+
+def name_of(kind: type) -> str:
+    """Return the name of a class in a tree: that of its part of the package, and its own.
+
+    >>> import fpdfp
+    >>> name_of(fpdfp.penalties.L1)
+    'penalties.L1'
+    """
+    return f"{kind.__module__.split('.')[1]}.{kind.__qualname__}"
+
+
+def dump(value: Any) -> Any:
+    """Return an object as a tree of a parcel.
+
+    A site must not execute what a server sends, so there are no pickles: an object is written as the name of its class
+    and the arguments of its constructor, and made anew by that constructor, which checks them.
+
+    >>> import fpdfp
+    >>> tree = dump(fpdfp.penalties.L1(0.5))
+    >>> tree
+    {'class': 'penalties.L1', 'fields': {'weight': 0.5}}
+    >>> load(tree)
+    L1(0.5)
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str | bytes | np.ndarray):
+        return value
+    if isinstance(value, list) or type(value) is tuple:
+        return [dump(one) for one in value]
+    if isinstance(value, dict):
+        return {name: dump(one) for name, one in value.items()}
+    if type(value).__module__.startswith("scipy.sparse") and hasattr(value, "tocsr"):
+        rows = value.tocsr()
+        return {"shape": list(rows.shape), "data": rows.data, "indices": rows.indices, "indptr": rows.indptr}
+    kind = type(value)
+    if kind not in sendable():
+        raise TypeError(
+            f"{value!r} cannot be sent to sites: it is a {kind.__module__}.{kind.__qualname__}, and only numbers, "
+            "arrays, sparse matrices and the penalties, maps, methods and compressors of fpdfp can"
+        )
+    if kind is Model:
+        parts: Mapping[str, Any] = value._asdict() | {"dtype": value.sent_dtype}
+    else:
+        hints = sendable()[kind].hints
+        parts = parts_of(value) if "sent" in vars(kind) else {name: getattr(value, name) for name in hints}
+    return {"class": name_of(kind), "fields": {name: dump(one) for name, one in parts.items()}}
+
+
+def load(tree: Any, kind: type = object) -> Any:
+    """Return the object of a class that a tree stands for; raise MessageError if it stands for none."""
+    try:
+        return validate(_load(tree), kind, "a description of the run")
+    except MessageError:
+        raise
+    except Exception as error:
+        raise MessageError(f"a description of the run cannot be used: {type(error).__name__}: {error}") from error
+
+
+def _load(tree: Any) -> Any:
+    if isinstance(tree, list):
+        return [_load(one) for one in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if set(tree) == {"class", "fields"}:
+        return _object(tree["class"], tree["fields"])
+    if set(tree) == {"shape", "data", "indices", "indptr"}:
+        return _matrix(**tree)
+    return {name: _load(one) for name, one in tree.items()}
+
+
+def _object(name: Any, fields: Any) -> Any:
+    """Make an object by the constructor of its class, of all of its arguments and nothing else."""
+    kind = classes().get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise MessageError(f"a description of the run names {name!a}, which is not a class that may be sent")
+    make, hints = sendable()[kind]
+    if not isinstance(fields, dict) or set(fields) != set(hints):
+        given = ", ".join(sorted(map(ascii, fields))) if isinstance(fields, dict) else type(fields).__name__
+        raise MessageError(f"{name} is made of {sorted(hints)}, a description of the run has {given}")
+    return make(**{field: validate(_load(one), hints[field], f"{name}: {field}") for field, one in fields.items()})
+
+
+def _matrix(shape: Any, data: Any, indices: Any, indptr: Any) -> Any:
+    """Make a sparse matrix whose indices are all inside it: kernels do not look."""
+    from scipy.sparse import csr_array
+
+    rows, columns = validate(shape, tuple[int, int], "shape")
+    parts = [validate(one, np.ndarray, "a sparse matrix") for one in (data, indices, indptr)]
+    if any(part.ndim != 1 for part in parts) or any(part.dtype.kind != "i" for part in parts[1:]):
+        raise MessageError("a sparse matrix must have a row of numbers, and rows of indices")
+    if len(parts[2]) != rows + 1:
+        raise MessageError(f"indptr must have a number for each of {rows} rows, and one more, got {len(parts[2])}")
+    _checks.compressed_rows(parts[2], parts[1])
+    matrix = csr_array(tuple(parts), shape=(rows, columns))
+    _checks.sparse_indices("a sparse matrix", matrix)
+    return matrix

@@ -23,8 +23,7 @@ from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.losses import At, Duals, check_coordinates, check_factor
 from fpdfp.cohorts.question import Columns, Offer, Question, tuple_kind
-from fpdfp.cohorts.requests import Job, Place, Reply, Request
-from fpdfp.cohorts.rounds import Lacking, Message, Stamped, Update, WorkDone
+from fpdfp.cohorts.requests import Job, Lacking, Message, Place, Reply, Request, Stamped, Update, WorkDone
 from fpdfp.compress import Compressor, decode
 from fpdfp.errors import MessageError
 from fpdfp.losses.base import Losses

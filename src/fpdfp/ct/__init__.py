@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fpdfp._lazy import attach
 from fpdfp.ct import phantoms
+from fpdfp.ct.autograd import torch_projector
 from fpdfp.ct.calibration import Calibration, calibrate
 from fpdfp.ct.corrections import correct_hardening, remove_rings
 from fpdfp.ct.fdk import fdk
@@ -16,6 +17,7 @@ from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.ct.phantoms import Ellipsoids, psnr
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.rectify import rectify
+from fpdfp.ct.scanners import Scan, load_rtk_geometry, load_scan
 from fpdfp.ct.scans import air, count_weights, from_rows, line_integrals
 from fpdfp.ct.slabs import fdk_in_slabs, reconstruct_in_slabs
 
@@ -29,6 +31,7 @@ __all__ = [
     "Ellipsoids",
     "ProjectionLosses",
     "Reconstruction",
+    "Scan",
     "Together",
     "Volume",
     "XRayTransform",
@@ -40,6 +43,8 @@ __all__ = [
     "fdk_in_slabs",
     "from_rows",
     "line_integrals",
+    "load_rtk_geometry",
+    "load_scan",
     "load_volume",
     "phantoms",
     "psnr",
@@ -49,6 +54,7 @@ __all__ = [
     "rectify",
     "remove_rings",
     "save_volume",
+    "torch_projector",
 ]
 
 # An application among the mathematics: the rest of the package can be imported without what runs methods.

@@ -6,8 +6,9 @@ import dataclasses
 import json
 import math
 import shutil
+import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,28 +19,27 @@ from fpdfp.ct.corrections import correct_hardening, remove_rings
 from fpdfp.ct.files import load_volume, save_volume
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.reconstruction import Reconstruction, reconstruct
+from fpdfp.ct.scanners import Scan, binned, fast_length, find_scan, fitted, load_scan
 from fpdfp.ct.scans import air, from_rows, line_integrals
 
 #: The description of a scan, in its folder.
 NAME = "scan.toml"
 #: A measured scan that comes with the package.
 EXAMPLE = Path(__file__).with_name("example")
-#: Voxels across the volume where none are given: as many as the binned panel has columns, but at most this many.
-VOXELS = 128
-
-
-class Scan(NamedTuple):
-    """The scan that a folder describes."""
-
-    projections: Array
-    geometry: ConeBeam
+#: Seconds between two previews.
+OFTEN = 10.0
 
 
 def read_scan(folder: Path) -> Scan:
-    """Read the folder of a scan: images, and distances in ``scan.toml``.
+    """Read the folder of a scan: images, and distances in ``scan.toml``; or a scanner's own files.
 
     Counts are binned before the logarithm, which keeps noise from becoming a bias.
     """
+    if folder.is_file():
+        return load_scan(folder)
+    own = find_scan(folder) if folder.is_dir() and not (folder / NAME).is_file() else None
+    if own is not None:
+        return load_scan(own)
     document = Document.read(folder / NAME)
     table = Table(document, (), document.data)
     first = table.text("first", "top", ("top", "bottom"))
@@ -52,7 +52,7 @@ def read_scan(folder: Path) -> Scan:
         if stack.ndim == 2:
             stack = stack[None]
         turned = stack if upright else stack.swapaxes(1, 2)[:, ::-1]
-        return _binned(from_rows(turned, first=first), factor)  # type: ignore[arg-type]
+        return binned(from_rows(turned, first=first), factor)  # type: ignore[arg-type]
 
     raw = images("images")
     dark = images("dark") if table.gives("dark") else None
@@ -69,35 +69,21 @@ def read_scan(folder: Path) -> Scan:
 
 def _geometry(table: Table, views: int, detector: tuple[int, int], factor: int) -> ConeBeam:
     source, panel = table.real("source", above=0.0), table.real("panel", above=0.0)
-    pixel = factor * table.real("pixel", above=0.0)
+    pixel = table.real("pixel", above=0.0)
     angles = table.take("angles", None, list) if table.gives("angles") else None
     arc = table.real("arc", 360.0, above=0.0)
-    # The disc that the panel sees in all views, and as high as it sees at the axis; Fourier transforms of lengths with
-    # small factors are fast.
-    across = 0.5 * detector[0] * pixel
-    width = 2 * source * across / float(np.hypot(across, panel))
-    side = table.real("voxel", 0.0, at_least=0.0) or width / min(detector[0], VOXELS)
-    n, layers = (_fast_length(size / side) for size in (width, detector[1] * pixel * source / panel))
-    given = {"views": views, "arc": arc} if angles is None else {"angles": angles}
-    scan = ConeBeam.circular(
-        (n, n, layers), detector, source=source, panel=panel, voxel=side, pixel=pixel, unit="degrees", **given
-    )
-    if scan.n_views != views:
-        table.fail("angles", f"must be as many as there are images, {views}, got {scan.n_views}")
-    return scan
-
-
-def _fast_length(count: float) -> int:
-    from scipy import fft
-
-    return int(fft.next_fast_len(max(1, round(count)), real=True))
+    if angles is not None and len(angles) != views:
+        table.fail("angles", f"must be as many as there are images, {views}, got {len(angles)}")
+    degrees = np.arange(views) * (arc / views) if angles is None else angles
+    voxel = table.real("voxel", 0.0, at_least=0.0) or None
+    return fitted(degrees, detector, source=source, panel=panel, pixel=pixel, binning=factor, voxel=voxel)
 
 
 def enlarged(geometry: ConeBeam, extent: float) -> ConeBeam:
     """Return the scan with a volume wide enough for what some views show only."""
     wide = widened(geometry, extent)
     x, y, z = wide.volume
-    return dataclasses.replace(wide, volume=(_fast_length(x), _fast_length(y), z))
+    return dataclasses.replace(wide, volume=(fast_length(x), fast_length(y), z))
 
 
 def copy_example(folder: Path) -> None:
@@ -107,19 +93,14 @@ def copy_example(folder: Path) -> None:
     shutil.copytree(EXAMPLE, folder)
 
 
-def _binned(images: Array, factor: int) -> Array:
-    """Return the means of blocks of pixels; the last columns and rows may be excluded."""
-    count, nu, nv = images.shape
-    columns, rows = nu // factor, nv // factor
-    blocks = images[:, : columns * factor, : rows * factor].reshape(count, columns, factor, rows, factor)
-    means: Array = blocks.mean(axis=(2, 4), dtype=np.float32)
-    return means
-
-
 def run(
     folder: Path, output: Path, *, tv: str, calibrated: bool, device: str, progress: bool | None = None
 ) -> tuple[Calibration | None, Reconstruction]:
-    """Reconstruct the scan of a folder; write the volume, a report in JSON and a picture next to it."""
+    """Reconstruct the scan of a folder; write the volume, a report in JSON and a picture next to it.
+
+    Slices are shown in a picture next to it while it runs. After Ctrl-C, or if it is ended otherwise, the same call
+    continues from a checkpoint next to the volume.
+    """
     weight: Any = "auto"
     if tv != "auto":
         try:
@@ -128,16 +109,50 @@ def run(
             raise ValueError(f"tv must be a number of at least 0, or 'auto', got {tv!r}") from None
     if not output.parent.is_dir():
         raise ValueError(f"output: {output.parent}: folder not found")
+    stem = output.name.removesuffix(".gz").rpartition(".")[0]
+    checkpoint, preview = (output.with_name(f"{stem}.{rest}") for rest in ("checkpoint.npz", "preview.png"))
     data, geometry = read_scan(folder)
     found = calibrate(data, geometry) if calibrated else None
     used = geometry if found is None else enlarged(found.geometry, found.extent)
-    result = reconstruct(data, used, tv=weight, device=device, progress=progress)
+    result = reconstruct(
+        data, used, tv=weight, device=device, checkpoint=checkpoint, callback=_Preview(preview), progress=progress
+    )
+    if result.status != "interrupted":
+        preview.unlink(missing_ok=True)
     save_volume(output, result.volume, voxel=None if output.suffix == ".npy" else geometry.voxel)
-    stem = output.name.removesuffix(".gz").rpartition(".")[0]
     report = output.with_name(f"{stem}.json")
     report.write_text(json.dumps(_report(found, result), indent=1) + "\n", encoding="utf-8")
     _draw(found, result, output.with_name(f"{stem}.png"))
     return found, result
+
+
+class _Preview:
+    """Draws the middle slices from time to time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._drawn = path, -math.inf
+
+    def __call__(self, iteration: int, volume: Array) -> None:
+        if time.monotonic() - self._drawn < OFTEN:
+            return
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(11, 4), layout="constrained")
+        _draw_slices(figure.subplots(1, 3), volume)
+        figure.suptitle(f"iteration {iteration}")
+        figure.savefig(self.path, dpi=80)
+        self._drawn = time.monotonic()
+
+
+def _draw_slices(panels: Any, volume: Array) -> None:
+    from fpdfp._array import to_host
+
+    volume = to_host(volume)
+    top = float(np.quantile(volume, 0.999)) or 1.0
+    for axis, (panel, name) in enumerate(zip(panels, ("x", "y", "z"), strict=True)):
+        middle = np.take(volume, volume.shape[axis] // 2, axis=axis)
+        panel.imshow(middle.T, cmap="gray", origin="lower", vmin=0.0, vmax=top)
+        panel.set(title=f"the middle across {name}", xticks=[], yticks=[])
 
 
 def _report(found: Calibration | None, result: Reconstruction) -> dict[str, Any]:
@@ -159,16 +174,9 @@ def _draw(found: Calibration | None, result: Reconstruction, file: Path) -> None
     """Draw three orthogonal slices, and the curves of the calibration and of the weight."""
     from matplotlib.figure import Figure
 
-    from fpdfp._array import to_host
-
-    volume = to_host(result.volume)
     figure = Figure(figsize=(11, 7), layout="constrained")
     axes = figure.subplots(2, 3)
-    top = float(np.quantile(volume, 0.999)) or 1.0
-    for axis, (panel, name) in enumerate(zip(axes[0], ("x", "y", "z"), strict=True)):
-        middle = np.take(volume, volume.shape[axis] // 2, axis=axis)
-        panel.imshow(middle.T, cmap="gray", origin="lower", vmin=0.0, vmax=top)
-        panel.set(title=f"the middle across {name}", xticks=[], yticks=[])
+    _draw_slices(axes[0], result.volume)
     for name, curve in {} if found is None else found.curves.items():
         place = axes[1, 1] if name == "tilt" else axes[1, 0]
         place.plot(*curve, "o-", markersize=3, label=name)

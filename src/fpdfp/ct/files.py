@@ -362,12 +362,12 @@ def _write_nifti(path: Path, voxels: Array, sides: Triple) -> None:
 def _read_tiff(path: Path) -> Array:
     """Return the images of a stack, ``(images, rows, columns)``."""
     if path.is_dir():
-        names = sorted((file for file in path.iterdir() if file.suffix.lower() in TIFF), key=_natural)
+        names = sorted((file for file in path.iterdir() if file.suffix.lower() in TIFF), key=sort_key)
         if not names:
             raise DataSetError(f"path: the folder {path} has no .tif files")
-        images = [image for name in names for image in _pages(name)]
+        images = [image for name in names for image in read_pages(name)]
     else:
-        images = list(_pages(path))
+        images = list(read_pages(path))
         if len(images) == 1:
             raise ValueError(f"path: {path} is one image, not a volume; give the folder of all its slices")
     shapes = {image.shape for image in images}
@@ -376,7 +376,8 @@ def _read_tiff(path: Path) -> Array:
     return np.stack(images)
 
 
-def _pages(path: Path) -> list[Array]:
+def read_pages(path: Path) -> list[Array]:
+    """Return the images of a TIFF file."""
     from PIL import Image, ImageSequence
 
     try:
@@ -393,7 +394,7 @@ def _pages(path: Path) -> list[Array]:
     return [image for _, image in pages]
 
 
-def _natural(path: Path) -> list[tuple[int, int, str]]:
+def sort_key(path: Path) -> list[tuple[int, int, str]]:
     """The order of names in which 2 comes before 10."""
     parts = re.split(r"(\d+)", path.name.lower())
     return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts]

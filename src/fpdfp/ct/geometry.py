@@ -197,6 +197,60 @@ class ConeBeam:
         return cls._around(volume, detector, angle, heights, source, panel, voxel, pixel, offset, centre)
 
     @classmethod
+    def from_matrices(
+        cls,
+        matrices: Any,
+        volume: Size,
+        detector: tuple[int, int],
+        *,
+        voxel: float | Triple = 1.0,
+        pixel: tuple[float, float] | float = 1.0,
+        origin: tuple[float, float] | None = None,
+        centre: Triple = (0.0, 0.0, 0.0),
+    ) -> ConeBeam:
+        """Return a scan given by projection matrices.
+
+        Parameters
+        ----------
+        matrices
+            ``(views, 3, 4)``: each takes a point (x, y, z, 1) to a multiple of (a, b, 1), a place on the panel.
+        volume, detector, voxel, centre
+            As above.
+        pixel
+            The sides of a pixel in the unit of a and b.
+        origin
+            The place (a, b) of the first pixel's centre; (0, 0) is the middle of the panel by default.
+
+        Examples
+        --------
+        >>> import fpdfp
+        >>> matrix = [[[0, 30, 0, 0], [0, 0, 30, 0], [-1, 0, 0, 20]]]
+        >>> scan = fpdfp.ct.ConeBeam.from_matrices(matrix, (4, 4, 4), (8, 8))
+        >>> scan.sources, scan.panels
+        (array([[20.,  0.,  0.]]), array([[-10.,   0.,   0.]]))
+        """
+        given = _checks.float_array("matrices", matrices, dtype=np.float64)
+        if given.ndim != 3 or given.shape[1:] != (3, 4) or len(given) == 0:
+            raise ArgumentError("matrices", f"must be an array of shape (views, 3, 4), got shape {given.shape}")
+        square = given[:, :, :3]
+        if (np.abs(np.linalg.det(square)) <= 1e-12 * np.linalg.norm(square, axis=(1, 2)) ** 3).any():
+            raise ArgumentError(
+                "matrices", "must have a source at a finite place: their first three columns are singular"
+            )
+        inverse = np.linalg.inv(square)
+        sources = -np.einsum("vij,vj->vi", inverse, given[:, :, 3])
+        sides = np.array([_checks.real("pixel", side, positive=True) for side in _pair("pixel", pixel)])
+        counts = np.array(_lengths("detector", detector, 2))
+        first = -0.5 * (counts - 1) * sides if origin is None else np.array(_pair("origin", origin), dtype=np.float64)
+        middle = first + 0.5 * (counts - 1) * sides
+        # The panel is where a unit of a is a unit of length, on the side of the volume.
+        depth = np.einsum("vj,j->v", given[:, 2, :3], np.array(centre)) + given[:, 2, 3]
+        factors = np.where(depth < 0, -1.0, 1.0) / np.linalg.norm(inverse[:, :, 0], axis=1)
+        along, up, towards = (factors[:, None] * inverse[:, :, column] for column in range(3))
+        panels = sources + towards + middle[0] * along + middle[1] * up
+        return cls(volume, detector, sources + 0.0, panels + 0.0, sides[0] * along, sides[1] * up, voxel, centre)
+
+    @classmethod
     def _around(
         cls, volume: Any, detector: Any, angle: Array, heights: Array, source: Any, panel: Any, voxel: Any, pixel: Any,
         offset: Any, centre: Any,

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import logging
 import math
+import os
 import time
+import zipfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
 
 from fpdfp import _checks, _kernels
-from fpdfp._array import namespace
+from fpdfp._array import namespace, to_host
 from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp._warn import warn
@@ -23,13 +27,15 @@ from fpdfp.ct.device import module_for, move_to
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.rectify import rectify_checked
 from fpdfp.ct.scans import check_projections, check_ray_weights, fill_excluded
-from fpdfp.ct.solver import Solver
-from fpdfp.ct.weight import FOLD, Choice, absolute_weight, choose, coarser, finer
+from fpdfp.ct.solver import Bounds, Solver
+from fpdfp.ct.weight import FOLD, Choice, Trials, absolute_weight, choose, coarser, finer
 from fpdfp.engines.loop import Interrupt
 from fpdfp.errors import AccuracyWarning, ArgumentError
 
 #: Of the objective: a gap of the last proximal step that is worth a warning.
 GAP = 1e-3
+#: Seconds after which the volume is written to a checkpoint again.
+OFTEN = 30.0
 #: Views for which left-out ones can choose the weight.
 FEWEST = 2 * FOLD
 
@@ -100,21 +106,24 @@ def reconstruct(
     *,
     tv: float | Literal["auto"] = "auto",
     ray_weights: Any = None,
-    nonnegative: bool = True,
+    bounds: tuple[float, float] = (0.0, math.inf),
     iterations: int = 50,
     tol: float = 1e-4,
     device: str = "auto",
     metrics: Mapping[str, Callable[[Array], float]] | None = None,
+    callback: Callable[[int, Array], Any] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Reconstruction:
     r"""Reconstruct a volume from projections, with total variation.
 
     .. math:: \min_x \frac{p^2}{2V} \sum_{\text{views}} \|A_{\text{view}} x - b_{\text{view}}\|^2
-              + \text{tv} \; S p \sum_{\text{voxels}} |\text{voxel}| \, \|\nabla x\| \quad (\text{and } x \ge 0)
+              + \text{tv} \; S p \sum_{\text{voxels}} |\text{voxel}| \, \|\nabla x\|
 
-    with V the number of views, p the side of a pixel seen at the axis, S the largest line integral (apart from a
-    thousandth of the pixels), and ∇ the gradient in units of length: ``tv`` has no unit, and the image does not change
-    with the units of data and lengths or with the shape of voxels. About ``tv=0.003`` is usual; more noise needs more.
+    over x within ``bounds``, with V the number of views, p the side of a pixel seen at the axis, S the largest line
+    integral (apart from a thousandth of the pixels), and ∇ the gradient in units of length: ``tv`` has no unit, and the
+    image does not change with the units of data and lengths or with the shape of voxels. About ``tv=0.003`` is usual;
+    more noise needs more.
 
     The method starts from the filtered back-projection of :func:`fpdfp.ct.fdk`, if the scan allows it, and takes
     accelerated proximal gradient steps in the metric of a convolution that approximates the Hessian of the data term
@@ -138,8 +147,8 @@ def reconstruct(
     ray_weights
         What each squared residual is multiplied with, an array like ``projections``: inverse variances
         (:func:`fpdfp.ct.count_weights`), or 0 for pixels that do not count, such as defective ones. 1 by default.
-    nonnegative
-        Whether to require x ≥ 0.
+    bounds
+        The least and the largest value that a voxel may have; infinite where there is no bound.
     iterations
         The largest number of iterations.
     tol
@@ -148,6 +157,12 @@ def reconstruct(
         ``"cpu"``, ``"cuda"``, or ``"auto"``: a GPU if there is one, else the CPU, with a line in the log.
     metrics
         Functions of the volume to record after every iteration, by name.
+    callback
+        Called after each iteration with its number and the volume.
+    checkpoint
+        A file (.npz) that keeps the scores of the weights that were tried and, every half a minute and after Ctrl-C,
+        the volume. A call with the same projections and options continues from it; ``history`` is that of the last
+        call. It is deleted when all is done.
     progress
         Whether to show a progress bar; None shows it if standard error is a terminal.
 
@@ -178,7 +193,7 @@ def reconstruct(
         tv = _checks.real("tv", tv, at_least=0.0)
     elif tv != "auto":
         raise ArgumentError("tv", f"must be a number of at least 0, or 'auto', got {tv!r}")
-    nonnegative = _checks.flag("nonnegative", nonnegative)
+    limits = _check_bounds(bounds)
     most = _checks.integer("iterations", iterations, at_least=1)
     tol = _checks.real("tol", tol, at_least=0.0)
     module = module_for(device)
@@ -189,8 +204,11 @@ def reconstruct(
     if ray_weights is not None:
         rays = move_to(rectify_checked(check_ray_weights(ray_weights, geometry, here), geometry, order=1)[0], module)
         straight = fill_excluded(straight, rays)
+    kept = None
+    if checkpoint is not None:
+        kept = Checkpoint(Path(checkpoint), (data, ray_weights), (geometry, tv, limits, most, tol))
     if isinstance(tv, str):
-        choice = _chosen(straight, scan, nonnegative, module, rays)
+        choice = _chosen(straight, scan, limits, module, rays, kept)
     else:
         choice = Choice(tv, False, most, np.empty((2, 0)), math.nan)
     used = finer(scan) if choice.finer else scan
@@ -199,11 +217,14 @@ def reconstruct(
     if choice.finer:
         watches = {name: functools.partial(_of_coarser, watch) for name, watch in watches.items()}
     found = minimise(
-        straight, used, weight, nonnegative=nonnegative, iterations=min(most, choice.iterations), tol=tol,
+        straight, used, weight, bounds=limits, iterations=min(most, choice.iterations), tol=tol,
         ray_weights=rays,
-        device="cpu" if module is np else "cuda", metrics=watches, progress=progress,
+        device="cpu" if module is np else "cuda", metrics=watches, progress=progress, kept=kept,
+        callback=None if callback is None else _watching(callback, choice.finer),
     )  # fmt: skip
     status = found.status
+    if kept is not None and status != "interrupted":
+        kept.path.unlink(missing_ok=True)
     if status == "finished" and choice.iterations < most:
         status = "settled"
     volume = coarser(found.volume) if choice.finer else found.volume
@@ -213,17 +234,86 @@ def reconstruct(
     )  # fmt: skip
 
 
+def _check_bounds(bounds: Any) -> Bounds:
+    pair = tuple(bounds) if isinstance(bounds, tuple | list) else ()
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in pair)
+    if len(pair) != 2 or not numbers or not pair[0] < pair[1]:
+        raise ArgumentError("bounds", f"must be two numbers, the least value and a larger one, got {bounds!r}")
+    return float(pair[0]), float(pair[1])
+
+
+def _watching(callback: Callable[[int, Array], Any], fine: bool) -> Callable[[int, Array], Any]:
+    return (lambda iteration, volume: callback(iteration, coarser(volume))) if fine else callback
+
+
+class Checkpoint:
+    """What an interrupted reconstruction has found, in a file that names projections and options by a digest."""
+
+    def __init__(self, path: Path, arrays: tuple[Any, Any], options: tuple[Any, ...]) -> None:
+        if path.suffix != ".npz" or not path.parent.is_dir():
+            raise ArgumentError("checkpoint", f"must be a .npz file in a folder that is there, got {path}")
+        self.path = path
+        digest = hashlib.sha256(repr(options[1:]).encode())
+        geometry: ConeBeam = options[0]
+        digest.update(repr((geometry.volume, geometry.detector, geometry.voxel, geometry.centre)).encode())
+        for array in (*arrays, geometry.sources, geometry.panels, geometry.u, geometry.v):
+            digest.update(b"none" if array is None else np.ascontiguousarray(to_host(array)).tobytes())
+        self.mark = digest.hexdigest()
+        #: Rows of: whether voxels are of half the side, the weight's logarithm, score, residual, iterations.
+        self.trials: dict[tuple[bool, float], tuple[float, float, int]] = {}
+        self.volume: Array | None = None
+        self.done, self._written = 0, time.monotonic()
+        if path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                mark, trials, volume, done = (file[name] for name in ("mark", "trials", "volume", "done"))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise ArgumentError(
+                "checkpoint", f"{self.path} cannot be read ({error}); delete it to begin anew"
+            ) from error
+        if str(mark) != self.mark:
+            raise ArgumentError(
+                "checkpoint", f"{self.path} is of other projections or options; delete it, or name another file"
+            )
+        for fine, place, score, residual, count in trials.reshape(-1, 5).tolist():
+            self.trials[bool(fine), place] = score, residual, int(count)
+        self.volume, self.done = (volume if volume.size else None), int(done)
+
+    def write(self) -> None:
+        """Write all of it, so that a file is whole at any time."""
+        rows = np.array([[fine, place, *trial] for (fine, place), trial in self.trials.items()], dtype=np.float64)
+        volume = np.zeros(0, dtype=np.float32) if self.volume is None else to_host(self.volume)
+        other = self.path.with_name(f"{self.path.stem}.writing.npz")
+        with other.open("wb") as file:
+            np.savez(
+                file, mark=np.array(self.mark), trials=rows.reshape(-1, 5), volume=volume, done=np.array(self.done)
+            )
+        other.replace(self.path)
+        self._written = time.monotonic()
+
+    def keep(self, volume: Array, done: int, *, now: bool) -> None:
+        """Write a volume, now or if the last one is old."""
+        if now or time.monotonic() - self._written > OFTEN:
+            self.volume, self.done = volume, done
+            self.write()
+
+
 def _of_coarser(metric: Callable[[Array], float], volume: Array) -> float:
     return metric(coarser(volume))
 
 
 def _chosen(
-    data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType, ray_weights: Array | None
-) -> Choice:
+    data: Array, geometry: ConeBeam, bounds: Bounds, module: ModuleType, ray_weights: Array | None,
+    kept: Checkpoint | None,
+) -> Choice:  # fmt: skip
     """Return the weight that predicts left-out views best."""
     if geometry.n_views < FEWEST:
         raise ArgumentError("tv", f"must be a number where there are less than {FEWEST} views, got 'auto'")
-    choice = choose(data, geometry, nonnegative, module, ray_weights)
+    trials = None if kept is None else Trials(kept.trials, kept.write)
+    choice = choose(data, geometry, bounds, module, ray_weights, trials)
     _log.info(
         "tv=%.3g predicts left-out views best (relative residual %.4f)%s", choice.tv, choice.residual,
         ", with voxels of half the side" if choice.finer else "",
@@ -236,12 +326,14 @@ def minimise(
     geometry: ConeBeam,
     weight: float,
     *,
-    nonnegative: bool,
+    bounds: Bounds,
     iterations: int,
     tol: float,
     device: str,
     ray_weights: Array | None = None,
     metrics: Mapping[str, Callable[[Array], float]] | None = None,
+    callback: Callable[[int, Array], Any] | None = None,
+    kept: Checkpoint | None = None,
     progress: bool | None = None,
 ) -> Reconstruction:
     """Minimise 1/(2V) Σ‖Ax − b‖² + weight Σ ‖∇x‖, with the gradient in units in which a voxel has the volume 1."""
@@ -250,7 +342,10 @@ def minimise(
     # In units of a power of two near the largest line integral: squares then neither overflow nor vanish.
     largest = float(abs(data).max())
     unit = 2.0 ** round(math.log2(largest)) if largest > 0 else 1.0
-    solver = Solver(move_to(data, module) / unit, geometry, weight / unit, nonnegative, module, ray_weights)
+    limits = bounds[0] / unit, bounds[1] / unit
+    before = None if kept is None or kept.volume is None else move_to(kept.volume, module) / np.float32(unit)
+    first = 1 if kept is None else kept.done + 1
+    solver = Solver(move_to(data, module) / unit, geometry, weight / unit, limits, module, ray_weights, before)
     rows: list[dict[str, float]] = []
     status = "finished"
     watches = dict(metrics or {})
@@ -271,10 +366,14 @@ def minimise(
     )
     with Interrupt() as interrupt, busy, Bar(iterations, 0, progress, sends=False) as bar:
         record(math.inf)
-        for iteration in range(1, iterations + 1):
+        for iteration in range(first, iterations + 1):
             change = solver.advance()
             record(change)
             bar.update(iteration, rows[-1]["objective"], 0)
+            if callback is not None:
+                callback(iteration, unit * solver.x)
+            if kept is not None:
+                kept.keep(unit * solver.x, iteration, now=bool(interrupt.requested))
             if interrupt.requested or (change <= tol and solver.gap <= GAP * solver.objective):
                 status = "interrupted" if interrupt.requested else "stationary"
                 break

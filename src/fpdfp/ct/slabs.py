@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import queue
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._array import namespace, to_host
+from fpdfp._array import namespace
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array
-from fpdfp.ct.device import module_for, move_to
+from fpdfp.ct.device import module_for
 from fpdfp.ct.fdk import WINDOWS, Window, back_project_filtered
 from fpdfp.ct.geometry import ConeBeam, check_geometry
 from fpdfp.ct.projector import XRayTransform
@@ -30,9 +31,11 @@ from fpdfp.errors import ArgumentError
 from fpdfp.linops.maps import tv_kernels
 
 #: Volumes of the size of a slab that the dual steps hold at a time, and the share of the memory that slabs may take.
-HELD, SHARE = 20, 0.6
+HELD, SHARE = 16, 0.6
 #: Dual steps of the regulariser in an iteration; a slab is read with as many planes of its neighbours.
 DUAL_STEPS = 8
+#: Threads that copy between the memory of the computer and that of a GPU, and the bytes that each copies at a time.
+COPIERS, PIECE = 8, 1 << 26
 
 
 class Slab(NamedTuple):
@@ -53,6 +56,76 @@ def _slab(geometry: ConeBeam, begin: int, end: int) -> Slab:
     x, y, z = geometry.centre
     centre = (x + (0.5 * (begin + end) - 0.5 * nx) * geometry.voxel[0], y, z)
     return Slab(slice(begin, end), dataclasses.replace(geometry, volume=(end - begin, ny, nz), centre=centre))
+
+
+class Mover:
+    """Copies arrays of NumPy to the device that a module works on, and back.
+
+    A GPU is reached through page-locked memory, by several threads: one alone, or the driver's own copies of other
+    memory, would take several times as long.
+    """
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        if module is not np:
+            self._pool = ThreadPoolExecutor(COPIERS)
+            self._buffers: queue.SimpleQueue[Array] = queue.SimpleQueue()
+            for _ in range(COPIERS):
+                memory = module.cuda.alloc_pinned_memory(PIECE)
+                self._buffers.put(np.frombuffer(memory, dtype=np.float32, count=PIECE // 4))
+
+    def take(self, host: Array) -> Array:
+        """Return an array of float32 on the device: itself on the CPU."""
+        if self.module is np:
+            return host
+        there: Array = self.module.empty(host.shape, dtype=np.float32)
+        self.load(host, there)
+        return there
+
+    def load(self, host: Array, there: Any) -> None:
+        """Copy an array to one on the device, both contiguous."""
+
+        def copy(piece: Array, part: Any, buffer: Array, stream: Any) -> None:
+            np.copyto(buffer, piece)
+            part.set(buffer, stream=stream)
+            stream.synchronize()
+
+        if self.module is np:
+            there[...] = host
+        else:
+            self._copy(host, there, copy)
+
+    def store(self, there: Any, host: Array) -> None:
+        """Copy an array on the device to one of NumPy."""
+
+        def copy(piece: Array, part: Any, buffer: Array, stream: Any) -> None:
+            part.get(stream=stream, out=buffer)
+            stream.synchronize()
+            np.copyto(piece, buffer)
+
+        if self.module is np:
+            host[...] = there
+        elif host.flags.c_contiguous:
+            self._copy(host, self.module.ascontiguousarray(there), copy)
+        else:
+            host[...] = there.get()
+
+    def _copy(self, host: Array, there: Array, copy: Callable[[Array, Array, Array, Any], None]) -> None:
+        cuda, count = self.module.cuda, PIECE // 4
+        # What was computed on this thread's stream must be there, and memory that it used must be free.
+        cuda.get_current_stream().synchronize()
+        flat, other, number = host.reshape(-1), there.reshape(-1), cuda.runtime.getDevice()
+
+        def work(begin: int) -> None:
+            buffer = self._buffers.get()
+            try:
+                with cuda.Device(number), cuda.Stream(non_blocking=True) as stream:
+                    piece = flat[begin : begin + count]
+                    copy(piece, other[begin : begin + count], buffer[: len(piece)], stream)
+            finally:
+                self._buffers.put(buffer)
+
+        list(self._pool.map(work, range(0, flat.size, count)))
 
 
 def fdk_in_slabs(
@@ -105,11 +178,12 @@ def fdk_in_slabs(
     planes = max(1, int(SHARE * _checks.real("memory", memory, positive=True) / plane))
     # A third of what is left is for views: they are padded and transformed.
     numbers = max(1, int((1.0 - SHARE) * memory / (12 * data.dtype.itemsize)))
+    mover = Mover(module)
 
     def work(slab: Slab) -> None:
         _in_time(until)
         found = back_project_filtered(data, geometry, window, slab.geometry, module, numbers)
-        _store(found, out[slab.planes])
+        mover.store(found, out[slab.planes])
 
     _each(cut(geometry, planes), work, module, workers)
     return out
@@ -137,16 +211,21 @@ class SlabProjector:
         step = max(1, int(0.2 * memory / view))
         self.parts = [np.arange(b, min(b + step, geometry.n_views)) for b in range(0, geometry.n_views, step)]
         self.operators = [XRayTransform(slab.geometry) for slab in self.slabs]
+        self.mover = Mover(module)
 
-    def apply(self, x: Array, out: Array) -> Array:
-        """Write the projections of a volume."""
+    def apply(self, x: Array | None, out: Array) -> Array:
+        """Write the projections of a volume, by default of ones."""
         for views in self.parts:
             total: Any = None
             for slab, operator in zip(self.slabs, self.operators, strict=True):
                 _in_time(self.until)
-                part = operator.apply_views(move_to(x[slab.planes], self.module), views)
+                if x is None:
+                    planes = self.module.ones(slab.geometry.volume, dtype=np.float32)
+                else:
+                    planes = self.mover.take(x[slab.planes])
+                part = operator.apply_views(planes, views)
                 total = part if total is None else total + part
-            _store(total, out[views[0] : views[-1] + 1])
+            self.mover.store(total, out[views[0] : views[-1] + 1])
         return out
 
     def adjoint(self, y: Array, out: Array) -> Array:
@@ -155,10 +234,10 @@ class SlabProjector:
             total: Any = None
             for views in self.parts:
                 _in_time(self.until)
-                piece = move_to(y[views[0] : views[-1] + 1], self.module)
+                piece = self.mover.take(y[views[0] : views[-1] + 1])
                 part = operator.adjoint_groups(piece, views, np.zeros(len(views), dtype=np.int64), 1)[0]
                 total = part if total is None else total + part
-            _store(total, out[slab.planes])
+            self.mover.store(total, out[slab.planes])
         return out
 
 
@@ -178,8 +257,8 @@ def reconstruct_in_slabs(
 
     Accelerated proximal gradient steps (FISTA) start from the filtered back-projection, with x ≥ 0, the step of a bound
     of ‖A‖², and a fixed number of warm-started dual steps for the prox of the regulariser. A slab is read with as many
-    planes of its neighbours as there are dual steps, so that the result is that of one slab. About fifteen volumes are
-    held in the memory of the computer.
+    planes of its neighbours as there are dual steps, so that the result is that of one slab. Seven volumes are held in
+    the memory of the computer.
 
     Parameters
     ----------
@@ -199,13 +278,13 @@ def reconstruct_in_slabs(
     count = _checks.integer("iterations", iterations, at_least=1)
     projector = SlabProjector(geometry, _checks.real("memory", memory, positive=True), module, until)
     views = geometry.n_views
-    seen, y = np.empty(geometry.data_shape, dtype=np.float32), np.empty(geometry.volume, dtype=np.float32)
+    seen, slope = np.empty(geometry.data_shape, dtype=np.float32), np.empty(geometry.volume, dtype=np.float32)
     # No entry of A is negative, so that the largest entry of AᵀA1 bounds ‖A‖².
-    slope = projector.adjoint(projector.apply(np.ones_like(y), seen), y)
+    projector.adjoint(projector.apply(None, seen), slope)
     curvature = float(slope.max()) / views * (1.0 + 1e-3)
-    x = np.maximum(fdk_in_slabs(data, geometry, memory=memory, device=device, until=until), 0.0)
-    z, v = x.copy(), np.zeros((geometry.volume[0], 4, *geometry.volume[1:]), dtype=np.float32)
-    z_next, v_next = np.empty_like(z), np.empty_like(v)
+    x = fdk_in_slabs(data, geometry, out, memory=memory, device=device, until=until)
+    np.maximum(x, 0.0, out=x)
+    z, v = x.copy(), np.zeros((4, *geometry.volume), dtype=np.float32)
     size, theta = float(np.linalg.norm(data)) or 1.0, 1.0
     slab_bytes = 4 * math.prod(geometry.volume[1:]) * HELD
     planes = max(1, int(memory / slab_bytes) - 2 * DUAL_STEPS)
@@ -215,45 +294,70 @@ def reconstruct_in_slabs(
         residual = float(np.linalg.norm(seen)) / size
         projector.adjoint(seen, slope)
         beta, theta = accelerate(theta)
-        for own, wide in _overlapping(geometry.volume[0], planes):
-            _in_time(until)
-            half = move_to(z[wide], module) - move_to(slope[wide], module) / (views * curvature)
-            new_x, new_v = _prox(half, move_to(v[wide], module), weight / curvature)
-            inner = slice(own.start - wide.start, own.stop - wide.start)
-            found = new_x[inner]
-            _store(found + half.dtype.type(beta) * (found - move_to(x[own], module)), z_next[own])
-            _store(new_v[inner], v_next[own])
-            _store(found, x[own])
-        z, z_next, v, v_next = z_next, z, v_next, v
+        _prox_in_slabs(projector, planes, views * curvature, weight / curvature, beta, (x, z, slope, v))
         if callback is not None:
             callback(iteration, residual)
-    out[...] = x
     return out
 
 
+def _prox_in_slabs(
+    projector: SlabProjector, planes: int, steepness: float, weight: float, beta: float,
+    arrays: tuple[Array, Array, Array, Array],
+) -> None:  # fmt: skip
+    """Write the next x, z and v over the last ones.
+
+    The next slab needs the last planes of a slab as they were: they are kept on the device.
+    """
+    (x, z, slope, v), xp, mover = arrays, projector.module, projector.mover
+    count = x.shape[0]
+    kept_half, kept_v = xp.empty((0, *x.shape[1:]), np.float32), xp.empty((4, 0, *x.shape[1:]), np.float32)
+    for own, wide in _overlapping(count, planes):
+        _in_time(projector.until)
+        before, new = own.start - wide.start, slice(own.start, wide.stop)
+        half = xp.empty((wide.stop - wide.start, *x.shape[1:]), np.float32)
+        half[:before] = kept_half
+        mover.load(slope[new], half[before:])
+        half[before:] *= np.float32(-1.0 / steepness)
+        half[before:] += mover.take(z[new])
+        duals = xp.empty((1, 4, *half.shape), np.float32)
+        duals[0, :, :before] = kept_v
+        for component in range(4):
+            mover.load(v[component, new], duals[0, component, before:])
+        tail = slice(max(own.stop - DUAL_STEPS - 1, 0) - wide.start, own.stop - wide.start)
+        kept_half, kept_v = half[tail].copy(), duals[0, :, tail].copy()
+        found, duals = _prox(half, duals, weight)
+        inner = slice(before, own.stop - wide.start)
+        for component in range(4):
+            mover.store(duals[0, component, inner], v[component, own])
+        moved = found[inner]
+        change = moved - mover.take(x[own])
+        change *= np.float32(beta)
+        change += moved
+        mover.store(change, z[own])
+        mover.store(moved, x[own])
+
+
 def _prox(half: Array, v: Array, weight: float) -> tuple[Array, Array]:
-    """Take accelerated dual steps for ½‖x − half‖² + weight Σ‖∇x‖ with x ≥ 0; v is ``(nx, 4, ny, nz)``."""
+    """Take accelerated dual steps for ½‖x − half‖² + weight Σ‖∇x‖ with x ≥ 0, from v of shape ``(1, 4, nx, ny, nz)``.
+
+    Three arrays of this shape are in use, among them that of the v that was given.
+    """
     xp = namespace(half)
-    v = xp.ascontiguousarray(v.swapaxes(0, 1))[None]
     sigma = 1.0 / 13.0  # over the squared norm of the gradient, 12, and that of the identity
     constants = np.array([1.0, 1.0, sigma, weight], dtype=half.dtype)
-    point, theta = v, 1.0
+    point, spare, theta = v, xp.empty_like(v), 1.0
     new_x = xp.empty((1, *half.shape), dtype=half.dtype)
     for _ in range(DUAL_STEPS):
-        new_v = xp.empty_like(v)
+        new_v = spare
         tv_kernels(half).dual_step(half[None], point, True, constants, True, new_v, new_x)
         beta, theta = accelerate(theta)
-        point = new_v + half.dtype.type(beta) * (new_v - v)
-        v = new_v
-    return xp.maximum(new_x[0], 0.0), xp.ascontiguousarray(v[0].swapaxes(0, 1))
-
-
-def _store(array: Any, out: Array) -> None:
-    """Write an array into one of NumPy, from a GPU without another copy."""
-    if namespace(array) is np or not out.flags.c_contiguous or isinstance(out, np.memmap):
-        out[...] = to_host(array)
-    else:
-        array.get(out=out)
+        spare = xp.empty_like(v) if point is v else point
+        # The next point takes the place of the last v.
+        xp.subtract(new_v, v, out=v)
+        v *= half.dtype.type(beta)
+        v += new_v
+        point, v = v, new_v
+    return xp.maximum(new_x[0], 0.0), v
 
 
 def _overlapping(count: int, planes: int) -> Iterator[tuple[slice, slice]]:

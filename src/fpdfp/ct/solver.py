@@ -34,6 +34,9 @@ MARGIN = 1.05
 
 _log = logging.getLogger("fpdfp.ct")
 
+#: The least and the largest value that a voxel may have.
+Bounds = tuple[float, float]
+
 
 class Solver:
     """Accelerated proximal gradient steps in the metric of a convolution.
@@ -49,16 +52,18 @@ class Solver:
     """
 
     def __init__(
-        self, data: Array, geometry: ConeBeam, tv: float, nonnegative: bool, module: ModuleType,
-        ray_weights: Array | None = None,
+        self, data: Array, geometry: ConeBeam, tv: float, bounds: Bounds, module: ModuleType,
+        ray_weights: Array | None = None, start: Array | None = None,
     ) -> None:  # fmt: skip
-        self.xp, self.data, self.nonnegative, self.ray_weights = module, data, nonnegative, ray_weights
+        self.xp, self.data, self.ray_weights = module, data, ray_weights
+        self.least, self.largest = bounds
+        self.bounded = self.least > -math.inf or self.largest < math.inf
         self.projector = XRayTransform(geometry)
         self.views = geometry.n_views
         self.gradient = _Differences(geometry, module, data.dtype)
         self.filter = self._inverse_response()
         self.curvature = 1.0
-        self.x = self._start(geometry)
+        self.x = self._start(geometry) if start is None else start
         self.image = self.projector.apply(self.x)
         self.v = module.zeros((3, *geometry.volume), dtype=data.dtype)
         self.w = module.zeros(geometry.volume, dtype=data.dtype)
@@ -78,7 +83,31 @@ class Solver:
         except ValueError as reason:
             _log.warning("starting from zero instead of a filtered back-projection: %s", reason)
             start = self.xp.zeros(geometry.volume, dtype=self.data.dtype)
-        return self.xp.maximum(start, 0.0) if self.nonnegative else start
+        return self._clip(start)
+
+    def _clip(self, x: Array) -> Array:
+        """Return the nearest volume within the bounds."""
+        if self.least > -math.inf:
+            x = self.xp.maximum(x, self.least)
+        if self.largest < math.inf:
+            x = self.xp.minimum(x, self.largest)
+        return x
+
+    def _support(self, w: Array) -> float:
+        """Return the conjugate of the bounds at −w."""
+        value = 0.0
+        if self.least not in (0.0, -math.inf):
+            value -= self.least * float(self.xp.maximum(w, 0.0).sum(dtype=np.float64))
+        if self.largest not in (0.0, math.inf):
+            value -= self.largest * float(self.xp.minimum(w, 0.0).sum(dtype=np.float64))
+        return value
+
+    def _bound_dual(self, w: Array, sigma: float) -> Array:
+        """Return the prox of the conjugate of the bounds, with the sign of w turned."""
+        if self.largest == math.inf:
+            positive: Array = self.xp.maximum(w + sigma * self.least if self.least else w, 0.0)
+            return positive
+        return w + sigma * self._clip(w / -sigma)
 
     def _inverse_response(self) -> Array:
         """The gains of P: one over the Fourier transform of the response of AᵀA/V to an impulse in the middle.
@@ -146,9 +175,9 @@ class Solver:
     def _prox(self, y: Array) -> Array:
         """Accelerated dual steps, until the gap is small besides the step; the duals are kept for the next call."""
         self.gap = 0.0
-        if not self.tv and not self.nonnegative:
+        if not self.tv and not self.bounded:
             return y
-        xp, scaled = self.xp, self.filter / self.curvature
+        scaled = self.filter / self.curvature
         sigma = 1.0 / ((self.gradient.squared_norm + 1.0) * float(scaled.max()))
         v, w, theta = self.v, self.w, 1.0
         v_point, w_point = v, w
@@ -156,19 +185,19 @@ class Solver:
             for _ in range(DUAL_STEPS):
                 u = y - self.metric(self.gradient.adjoint(v_point) - w_point, scaled)
                 v_new = self.penalty.conjugate_prox(v_point + sigma * self.gradient.apply(u), sigma) if self.tv else v
-                w_new = xp.maximum(w_point - sigma * u, 0.0) if self.nonnegative else w
+                w_new = self._bound_dual(w_point - sigma * u, sigma) if self.bounded else w
                 beta, theta = accelerate(theta)
                 v_point, w_point = v_new + beta * (v_new - v), w_new + beta * (w_new - w)
                 v, w = v_new, w_new
             pull = self.gradient.adjoint(v) - w
             moved = self.metric(pull, scaled)
-            x = xp.maximum(y - moved, 0.0) if self.nonnegative else y - moved
+            x = self._clip(y - moved)
             inverse = 1.0 / scaled
             # Half the squared distance from y, in the metric, of x and of the point that the duals stand for.
             away = x - y
             primal = 0.5 * dot(away, self.metric(away, inverse))
             primal += self.penalty.value(self.gradient.apply(x)) if self.tv else 0.0
-            self.gap = primal - (dot(pull, y) - 0.5 * dot(pull, moved))
+            self.gap = primal - (dot(pull, y) - 0.5 * dot(pull, moved) - self._support(w))
             step = x - self.z
             if self.gap <= max(INEXACT * dot(step, self.metric(step, inverse)), ENOUGH * self.objective):
                 break

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
@@ -13,7 +15,7 @@ from fpdfp._array import namespace, to_host
 from fpdfp._typing import Array
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.projector import XRayTransform
-from fpdfp.ct.solver import Solver, fft_of
+from fpdfp.ct.solver import Bounds, Solver, fft_of
 
 #: Every fifth view is excluded and predicted, beginning with the third.
 FOLD, FIRST = 5, 2
@@ -105,20 +107,32 @@ class Choice(NamedTuple):
     residual: float
 
 
+class Trials:
+    """The weights that were tried: score, residual and iterations of each, with voxels as given or of half the side.
+
+    ``note`` is called when there is another one.
+    """
+
+    def __init__(self, known: dict[tuple[bool, float], tuple[float, float, int]], note: Callable[[], None]) -> None:
+        self.known, self.note = known, note
+
+
 def choose(
-    data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType, ray_weights: Array | None = None
-) -> Choice:
+    data: Array, geometry: ConeBeam, bounds: Bounds, module: ModuleType, ray_weights: Array | None = None,
+    trials: Trials | None = None,
+) -> Choice:  # fmt: skip
     """Return the weight with which the other views predict every fifth view best.
 
     The score is the power spectrum of the residual along u, weighted with the frequency. Back-projection has a response
     that falls with the frequency; the weight undoes that, so that, up to a constant, the expected score is the squared
     error of the image.
     """
-    search = _Search(data, geometry, nonnegative, module, ray_weights)
+    trials = trials or Trials({}, lambda: None)
+    search = _Search(data, geometry, bounds, module, ray_weights, trials, fine=False)
     best = search.walk(START)
     coarse = max(geometry.voxel) > COARSE * pixel_at_axis(geometry)
     if coarse and math.prod(finer(geometry).volume) <= MOST_VOXELS:
-        fine = _Search(data, finer(geometry), nonnegative, module, ray_weights)
+        fine = _Search(data, finer(geometry), bounds, module, ray_weights, trials, fine=True)
         if fine.score(best) < BETTER * min(search.scores.values()):
             fine.walk(best)
             return fine.choice(True)
@@ -127,17 +141,24 @@ def choose(
 
 class _Search:
     def __init__(
-        self, data: Array, geometry: ConeBeam, nonnegative: bool, module: ModuleType, ray_weights: Array | None
-    ) -> None:
+        self, data: Array, geometry: ConeBeam, bounds: Bounds, module: ModuleType, ray_weights: Array | None,
+        trials: Trials, *, fine: bool,
+    ) -> None:  # fmt: skip
         kept, left = left_out(geometry.n_views)
         self.whole, self.geometry = data, geometry
         self.data, self.projector = data[left.tolist()], XRayTransform(geometry.subset(left))
         own = None if ray_weights is None else ray_weights[kept.tolist()]
         self.root = None if ray_weights is None else namespace(data).sqrt(ray_weights[left.tolist()])
-        self.solver = Solver(data[kept.tolist()], geometry.subset(kept), 0.0, nonnegative, module, own)
-        self.scores: dict[float, float] = {}
-        self.residuals: dict[float, float] = {}
-        self.iterations = 1
+        self.begin = functools.partial(Solver, data[kept.tolist()], geometry.subset(kept), 0.0, bounds, module, own)
+        self.trials, self.fine = trials, fine
+        known = {place: trial for (kind, place), trial in trials.known.items() if kind == fine}
+        self.scores = {place: score for place, (score, _, _) in known.items()}
+        self.residuals = {place: residual for place, (_, residual, _) in known.items()}
+        self.iterations = max((count for _, _, count in known.values()), default=1)
+
+    @functools.cached_property
+    def solver(self) -> Solver:
+        return self.begin()
 
     def walk(self, start: float) -> float:
         """Walk downhill by steps from a logarithm of the weight; return the best one."""
@@ -171,6 +192,8 @@ class _Search:
             square = float((seen * seen).sum(dtype=np.float64))
             error = float((residual * residual).sum(dtype=np.float64))
             self.residuals[place] = math.sqrt(error / square) if square else 0.0
+            self.trials.known[self.fine, place] = value, self.residuals[place], count
+            self.trials.note()
         return self.scores[place]
 
     def choice(self, fine: bool) -> Choice:

@@ -18,6 +18,7 @@ from fpdfp.engines.checkpoint import check_path
 from fpdfp.engines.result import RESERVED, History
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.precondition.cost import Prefer, check_preference
+from fpdfp.privacy.clients import ClientPrivacy
 from fpdfp.sampling import SMALLEST
 
 #: What a run is for where neither ``accuracy`` nor a smaller ``tol`` states it. With that in place of tol = 1e-3, 23
@@ -65,6 +66,7 @@ class RunOptions:
     resume: str | Path | bool = False
     progress: bool | None = None
     scratch: str | Path | None = None
+    privacy: ClientPrivacy | None = None
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
@@ -98,6 +100,8 @@ class RunOptions:
             _check_name("resume", self.resume, "the name of a checkpoint, True or False")
         if self.resume is True and self.checkpoint is None:
             raise ArgumentError("resume", "requires checkpoint=FILE")
+        if self.privacy is not None:
+            _check_private(self)
         if self.scratch is not None:
             checked["scratch"] = _check_folder(self.scratch)
         for name, value in checked.items():
@@ -137,6 +141,19 @@ class RunOptions:
         """Whether a checkpoint is to be written after k rounds."""
         every = max(1, self.rounds // CHECKPOINTS) if self.checkpoint_every is None else self.checkpoint_every
         return k % every == 0 and self.file is not None
+
+
+def _check_private(options: RunOptions) -> None:
+    """Refuse what would make a run with client-level privacy depend on replies without noise."""
+    if not isinstance(options.privacy, ClientPrivacy):
+        raise ArgumentTypeError("privacy", f"must be fpdfp.ClientPrivacy or None, got {_checks.kind(options.privacy)}")
+    if options.tol:
+        raise ArgumentError("tol", "must be None with privacy: when a run ends would depend on data without noise")
+    if options.drop_out or options.sampling != "uniform" or options.stateless:
+        raise ArgumentError(
+            "privacy", "must be None with drop_out, sampling by weights and stateless: clients are drawn uniformly, "
+            "and all of them answer",
+        )  # fmt: skip
 
 
 def _check_progress(given: Any) -> bool:

@@ -11,11 +11,9 @@ from fpdfp import _checks, steps
 from fpdfp._numbers import one_thread, round_down, round_up
 from fpdfp._typing import Array
 from fpdfp._warn import warn
-from fpdfp.cohorts.cohort import Total
 from fpdfp.cohorts.local import clients_of
-from fpdfp.cohorts.question import Question
-from fpdfp.cohorts.remote_losses import RemoteLosses
-from fpdfp.cohorts.spec import public_bits
+from fpdfp.cohorts.question import Question, Total
+from fpdfp.cohorts.remote import RemoteLosses
 from fpdfp.compress import Compressor, Full
 from fpdfp.compress.base import frame_bits
 from fpdfp.compress.plain import plain_bits
@@ -29,7 +27,7 @@ from fpdfp.precondition.agreement import Agreement
 from fpdfp.precondition.cost import Circumstances
 from fpdfp.problem import Problem
 from fpdfp.sampling import Sampling, importance, inclusion_probabilities
-from fpdfp.traffic import FULL, Downlink, Meter
+from fpdfp.traffic import FULL, Downlink, Meter, public_bits
 
 
 class Choices(NamedTuple):

@@ -22,6 +22,8 @@ from fpdfp.errors import AbsentError, AccuracyWarning
 from fpdfp.methods.base import Algorithm, Method
 from fpdfp.penalties.separable import L1
 from fpdfp.precondition.base import Announced
+from fpdfp.privacy.accounting import Spent
+from fpdfp.privacy.clients import ClientPrivacy
 from fpdfp.problem import Certificate, Problem, Residual
 from fpdfp.traffic import Carried, Traffic
 
@@ -197,6 +199,8 @@ class Result:
         (without ``tol``, or where clients have certified the gap by two numbers each) it is computed when it is first
         read; what this sends is then part of ``traffic["end"]``. It takes at most as many products
         with B as the run had rounds where B is large, and has no gap if these are not enough.
+    privacy
+        What the rounds have cost, with client-level privacy: ε, δ and their unit. None without it.
     features
         The features that the run has ended with, None for all; x is zero in all others. The certificate is that of the
         problem with all features.
@@ -216,6 +220,7 @@ class Result:
     compression: tuple[str, ...] = ()
     features: FeatureSubset | None = None
     wire: Carried | None = None
+    privacy: Spent | None = None
 
     @property
     def v(self) -> Array:
@@ -320,6 +325,7 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
         )
     certify: Certificate | Callable[[], tuple[Certificate, Traffic]]
     v: Array | None
+    private: ClientPrivacy | None = run.options.privacy
     if ending.certified is not None and ending.certificate is not None:
         x, certify = ending.certified.x, ending.certificate
         v, objective, violation = certify.v, certify.objective, certify.violation
@@ -327,7 +333,8 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
         found, v = run.algorithm.solution(run.state)
         if ending.certified is not None:
             found = ending.certified.x  # as it was sent to be certified
-        x, row = clean_point(run, found, v), run.history.last()
+        # with noise x is a function of noisy means alone
+        x, row = found if private is not None else clean_point(run, found, v), run.history.last()
         objective, violation = row["objective"], row.get("violation", 0.0)
         if x is not found:
             objective, violation = run.problem.evaluate(x)
@@ -350,6 +357,7 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
         algorithm=run.algorithm,
         compression=run.compression,
         features=features,
+        privacy=None if private is None else private.spent(run.round, run.clients_per_round, problem.n_clients),
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from fpdfp.methods.base import Certifying, TracksObjective
 from fpdfp.problem import TINY, Certificate
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws, Purpose, choose_clients
-from fpdfp.traffic import NOTHING, Bits, Kept, Traffic, full_bits
+from fpdfp.traffic import NOTHING, Bits, Kept, Traffic, count_exchange, full_bits
 
 if TYPE_CHECKING:
     from fpdfp.engines.options import RunOptions
@@ -184,6 +185,7 @@ class Run:
         done = self._pending
         if done is None:
             return
+        count_exchange("rounds")
         self.participants.remember(done.clients, done.memory)
         if done.kept is not None:
             done.kept.seen[done.chosen] = done.kept.sent
@@ -200,11 +202,9 @@ class Run:
 
     def _round(self, k: int) -> _Round:
         """Do round k, and change nothing."""
-        from fpdfp._kernels.jit import working_time
-
-        started = working_time()
+        started = self._clock()
         chosen, message, kept, bits_down = self.send_round(k)
-        clients = self.who_answers(chosen, k)
+        clients = self.who_answers(chosen, k) if self.drop_out else chosen
         state, work, bits_up = self.state, self.work, 0
         if not len(clients):
             memory = take_rows(self.memory, clients)
@@ -215,10 +215,18 @@ class Run:
             if not math.isfinite(float(np.vdot(x, x))):
                 raise DivergenceError("the iterate is no longer finite")
         # Absolute values, so that a commit that was cut short can be done once more.
+        up, down = self.meter.rounds
         return _Round(
-            clients, chosen, memory, state, work, k + 1, Bits(self.bits_up + bits_up, self.bits_down + bits_down),
-            self.seconds + working_time() - started, kept,
+            clients, chosen, memory, state, work, k + 1, Bits(up + bits_up, down + bits_down),
+            self.seconds + self._clock() - started, kept,
         )  # fmt: skip
+
+    @functools.cached_property
+    def _clock(self) -> Callable[[], float]:
+        """The clock that stands still while kernels are compiled."""
+        from fpdfp._kernels.jit import working_time
+
+        return working_time
 
     def send_round(self, k: int) -> tuple[IntArray, Any, Kept | None, int]:
         """Return who takes part in round k, the message as they get it, what is kept of it, and its bits."""
@@ -314,6 +322,7 @@ class Run:
         problem, algorithm = self.problem, self.algorithm
         if not (isinstance(algorithm, Certifying) and self.can_certify):
             return None
+        count_exchange("certificate")
         question = algorithm.question(self.state, fine=fine, slack=slack)
         answers = self.participants.certify(algorithm, question) / problem.n_clients
         value, gap = algorithm.conclude(self.state, question.arrays, answers)

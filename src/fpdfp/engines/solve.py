@@ -16,8 +16,7 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.cohorts import record
 from fpdfp.cohorts.local import restore
-from fpdfp.cohorts.remote import RemoteEngine
-from fpdfp.cohorts.remote_losses import RemoteLosses
+from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import working_set
@@ -42,6 +41,7 @@ from fpdfp.losses.linear import LinearModel
 from fpdfp.methods.base import Method
 from fpdfp.pooled.separating import find_growing
 from fpdfp.precondition.cost import Prefer
+from fpdfp.privacy.clients import ClientPrivacy
 from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 from fpdfp.traffic import Carried, Meter
@@ -79,6 +79,7 @@ def solve(
     resume: str | Path | bool = False,
     progress: bool | None = None,
     scratch: str | Path | None = None,
+    privacy: ClientPrivacy | None = None,
     engine: RemoteEngine | None = None,
 ) -> Result:
     """Minimise f(x) + g(Bx) with a federated method.
@@ -173,6 +174,11 @@ def solve(
         more than 64 MiB: the operating system then keeps as much of it in memory as there is room. The files have no
         names and go with the run. By default this is in memory; with an ``engine``, the server's copies of more than
         256 MiB are in such files regardless, in the folder of ``checkpoint``, or else in that of temporary files.
+    privacy
+        Client-level differential privacy of x for simulations: :class:`fpdfp.ClientPrivacy` clips replies and adds
+        noise to their mean, and ``result.privacy`` says what the rounds have cost. For methods whose clients remember
+        nothing and that ask nothing before the first round. Not covered: Lipschitz constants, from which steps are
+        chosen, count as public; the history, the objective and the certificate are computed from data without noise.
     engine
         Where the clients are: None for this process, or an engine such as :class:`fpdfp.cohorts.Ray`. The same seed and
         the same participants give the same bits.
@@ -201,6 +207,7 @@ def solve(
         sampling=sampling, drop_out=drop_out, stateless=stateless, seed=seed, x0=x0, evaluate_every=evaluate_every,
         metrics=metrics, callbacks=callbacks, tol=tol, accuracy=accuracy, prefer=prefer, checkpoint=checkpoint,
         checkpoint_every=checkpoint_every, resume=resume, progress=progress, scratch=scratch,
+        privacy=privacy,
     )  # fmt: skip
     return _name_separation(problem, run(problem, method, options, engine), options.tol)
 
@@ -234,6 +241,10 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
         raise TypeError(f"engine must be one of fpdfp.engines or None, got {_checks.kind(engine)}")
     if engine is None and isinstance(problem.losses, RemoteLosses):
         engine = problem.losses.engine
+    if options.privacy is not None and (engine is not None or method is None):
+        raise ArgumentError(
+            "privacy", "is for simulations in this process: give method, as fpdfp.FedAvg(), and no engine"
+        )
     given = problem
     with contextlib.nullcontext() if engine is None else engine.started():
         if engine is not None:
@@ -426,6 +437,7 @@ class _Solve:
             **{name: checkpoints.describe(value) for name, value in what.items()},
             "clients_per_round": f"{choices.clients_per_round}{_describe_sampling(options.sampling)}",
             "seed": str(options.seed),
+            **({} if options.privacy is None else {"privacy": repr(options.privacy)}),
             "x0": record.digest(self.start),
         }
 

@@ -194,7 +194,8 @@ class Stopping:
     def _is_promising(self) -> bool:
         """Whether the server's own estimate of the gap has come down, also below what it was when it was too good."""
         share = CHEAP if self.run.can_certify and not self.automatic else DEAR
-        return self.run.predicted_gap() <= min(share * self.target * self.run.scale, self.promising_below)
+        expected = self.run.predicted_gap()  # infinite where nothing is known, as the scale is then
+        return math.isfinite(expected) and expected <= min(share * self.target * self.run.scale, self.promising_below)
 
     def _check(self, last: bool) -> Ending | None:
         run = self.run

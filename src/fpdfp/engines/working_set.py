@@ -19,7 +19,6 @@ import numpy as np
 
 from fpdfp._array import read_only, to_host
 from fpdfp._typing import Array, IntArray
-from fpdfp.cohorts.spec import public_bits
 from fpdfp.compress import QSGD
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import AskedClients, choose
@@ -31,7 +30,7 @@ from fpdfp.penalties.separable import L1
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import Slopes
 from fpdfp.problem import Certificate, Problem
-from fpdfp.traffic import Meter, Traffic
+from fpdfp.traffic import Meter, Traffic, public_bits
 
 #: Runs with fewer features begin with all of them.
 FEWEST = 128

@@ -291,6 +291,10 @@ class Family(abc.ABC):
     def start(self, y: Array, weights: Array) -> Array:
         """Return the linear predictor that a fit starts from, row by row."""
 
+    def weight_slope(self, eta: Array) -> Array | None:
+        """Return the derivative of the expected second derivative in the linear predictor; None if not available."""
+        return None
+
     @abc.abstractmethod
     def saturated(self, y: Array, weights: Array) -> float:
         """Return what :meth:`log_likelihood` needs of the rows next to the deviance: a sum."""

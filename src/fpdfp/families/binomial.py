@@ -186,6 +186,13 @@ class Binomial(Family):
     def start(self, y: Array, weights: Array) -> Array:
         return link_of(self.link, (weights * y + 0.5) / (weights + 1.0))
 
+    def weight_slope(self, eta: Array) -> Array | None:
+        if self.link != "logit":
+            return None
+        mu, other = mean_of("logit", eta), mean_of("logit", -eta)
+        slope: Array = mu * other * (other - mu)
+        return slope
+
     def saturated(self, y: Array, weights: Array) -> float:
         trials = np.where((weights > 1) | (y * (1 - y) > 0), np.round(weights), 1.0)
         hits = np.round(trials * y)

@@ -328,6 +328,10 @@ class Quantile(Family):
     of normal residuals with the same mean kernel weight at the fit, a bounded function that few outliers hardly change
     (:meth:`share`). It is a sum over all sites, so the width scales with the outcome.
 
+    Few rows are within the width of the quantile: about m = 6 Σ K(r/h) of them, K the logistic kernel, decide the
+    density that standard errors need. Of these p fit themselves, so the robust covariance is divided by (1 − p/m)², as
+    HC3 does with the leverage p/m, and tests and intervals are by Student's t with m − p degrees of freedom.
+
     Parameters
     ----------
     link

@@ -95,6 +95,9 @@ class Poisson(Family):
     def start(self, y: Array, weights: Array) -> Array:
         return link_of(self.link, (y if self.link != "log(mu-1)" else np.maximum(y, 1.0)) + 0.1)
 
+    def weight_slope(self, eta: Array) -> Array | None:
+        return np.exp(eta) if self.link == "log" else None
+
     def saturated(self, y: Array, weights: Array) -> float:
         return float((weights * (xlogy(y, y) - y - gammaln(y + 1.0))).sum())
 

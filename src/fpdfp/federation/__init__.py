@@ -7,7 +7,8 @@ from fpdfp._lazy import attach
 if TYPE_CHECKING:
     from fpdfp.federation.analyst import Federation
     from fpdfp.federation.engine import FederationEngine
+    from fpdfp.federation.private import Privacy
 
-__all__ = ["Federation", "FederationEngine"]
+__all__ = ["Federation", "FederationEngine", "Privacy"]
 
-__getattr__ = attach(__name__, {"analyst": "Federation", "engine": "FederationEngine"})
+__getattr__ = attach(__name__, {"analyst": "Federation", "engine": "FederationEngine", "private": "Privacy"})

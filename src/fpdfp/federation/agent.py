@@ -23,12 +23,21 @@ from fpdfp.errors import MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.audit import Audit
 from fpdfp.federation.connection import Stream, renew, take_certificate
-from fpdfp.federation.conversation import CONVERSATION, NUMBER, UNKNOWN, Receiver
-from fpdfp.federation.framing import Backoff, Inbox, LostError, Message, RefusedError, clock_difference
+from fpdfp.federation.framing import (
+    CONVERSATION,
+    NUMBER,
+    UNKNOWN,
+    Backoff,
+    Inbox,
+    LostError,
+    Message,
+    Receiver,
+    RefusedError,
+    clock_difference,
+)
 from fpdfp.federation.keys import About, Asker, Identity
 from fpdfp.federation.rollback import EVERY, FILE, OlderError, ReplayGuard, read_anchor
-from fpdfp.federation.seal import Pins, Unsealer
-from fpdfp.federation.secret import Secret
+from fpdfp.federation.seal import Pins, Secret, Unsealer
 from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
 
 if TYPE_CHECKING:

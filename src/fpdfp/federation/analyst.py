@@ -24,9 +24,11 @@ from fpdfp.federation.text import log, read_name
 from fpdfp.losses.base import Losses
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder, linear_model
+from fpdfp.traffic import count_exchange
 
 if TYPE_CHECKING:
-    from fpdfp.federation.schema import Schemas
+    from fpdfp.federation.columns import Schemas
+    from fpdfp.federation.private import Privacy
 
 
 class SiteStatus(NamedTuple):
@@ -88,7 +90,11 @@ class Federation(TableCohort):
     run
         The name of the folder of the next run, under ``runs``; by default the time. Where a run of this name was
         interrupted, the same fit continues with it, to the same bits.
+    privacy
+        For sites of the level ``private``: what each fit may cost, and what is public (:class:`fpdfp.Privacy`).
     """
+
+    privacy: Privacy | None = None
 
     def __init__(
         self,
@@ -100,11 +106,13 @@ class Federation(TableCohort):
         patience: float = 3600.0,
         norm_bound: float | Literal["auto"] | None = "auto",
         run: str | None = None,
+        privacy: Privacy | None = None,
     ) -> None:
         inner = Path(study) / "analyst"
         self.identity = Identity(inner if (inner / "identity.toml").is_file() else Path(study))
         if self.identity.about.role != "analyst":
             raise ArgumentError("study", f"must be the folder of a study or an analyst, but {study} belongs to a site")
+        self.privacy: Privacy | None = privacy
         self._settle(Connection(self.identity), Path(study), deadline, min_sites, patience, norm_bound, run)
         self._chosen = None if sites is None else list(sites)
 
@@ -121,6 +129,7 @@ class Federation(TableCohort):
         self._norm_bound = norm_bound
         self._link, self._asking = link, Asking(link)
         self._names: list[str] | None = None
+        self._level: str | None = None
         self._engine: FederationEngine | None = None
 
     def __repr__(self) -> str:
@@ -159,14 +168,24 @@ class Federation(TableCohort):
         made = copy.copy(self)
         made._asking, made._engine = Asking(self._link), None
         made._choose([name for name in self.names if name not in sites])
+        made._whole = None if self._whole is None else self._whole.without(sites)
+        made.edges = self.edges
+        return made
+
+    def _take(self, condition: str) -> Federation:
+        made = copy.copy(self)
+        made._engine, made.edges = None, self.edges
         return made
 
     def propose(self, name: str | None = None, definition: str | None = None) -> Any:
         """Propose a variable to all sites, and return a data frame with the state of each proposal at each site.
 
-        Comparisons, arithmetic between columns and knots of splines may be used only where a site has approved them:
-        ``federation.propose("elderly", "age >= 65")``, and then ``"died ~ elderly"`` once all say yes. Without a name
-        nothing is proposed.
+        Comparisons, arithmetic between columns, knots of splines and definitions may be used only where a site has
+        approved them: ``federation.propose("elderly", "age >= 65")``, and then ``"died ~ elderly"`` or
+        ``federation.filter("elderly")`` once all say yes. Definitions make a column: ``cut(age, [40, 60])`` its
+        intervals, ``recode(smoking, {"former": "yes"})`` other values, ``years(birth, visit)`` a duration (also
+        ``months`` and ``days``), ``convert(weight, "kg", {"lb": 0.4536})`` one unit. Formulas have them by name, or as
+        they were proposed. Without a name nothing is proposed.
         """
         import pandas
 
@@ -246,14 +265,37 @@ class Federation(TableCohort):
 
     def describe(self) -> Schemas:
         """Return the columns of all sites side by side: types, units, levels, as far as each site's policy allows."""
-        from fpdfp.federation.schema import Schemas
+        from fpdfp.federation.columns import Schemas
 
         for line in self.status().warnings:
             log.warning("%s", line)
         return Schemas(self.names, self.ask_each(SchemaQuestion()).answers)
 
+    def at_level(self) -> TableCohort:
+        if self._level is None:
+            count_exchange("level")
+            trees = {name: {"kind": "budget"} for name in self.names}
+            came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
+            levels = {name: str(one.get("level", "filter")) for name, one in came.items()}
+            if len(set(levels.values())) > 1:
+                each = ", ".join(f"{level} at {name}" for name, level in levels.items())
+                raise ArgumentError("federation", f"must have sites of one level, got {each}")
+            self._level = next(iter(levels.values()))
+        if self._level == "filter":
+            return self
+        if self._level == "private":
+            from fpdfp.federation.private import PrivateCohort
+
+            return PrivateCohort(self, self.privacy)
+        from fpdfp.federation.masked import MaskedCohort
+
+        if self.rows:
+            raise ArgumentError("condition", f"must be none: sites of the level {self._level} answer about all rows")
+        return MaskedCohort(self)
+
     def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
-        trees = dict.fromkeys(names, write(question) | ({"each": True} if each else {}))
+        rows = {"rows": self.rows} if self.rows else {}
+        trees = dict.fromkeys(names, write(question) | ({"each": True} if each else {}) | rows)
         came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
         answers = []
         for name in names:
@@ -274,6 +316,7 @@ class Federation(TableCohort):
             min_clients=self._min_sites,
             patience=self._patience,
             norm_bound=self._norm_bound,
+            rows=self.rows,
         )
         names = [*spec.design.names, *(["Intercept"] if spec.intercept else [])]
         model = linear_model(

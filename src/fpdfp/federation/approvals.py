@@ -26,6 +26,8 @@ ANSWERS: dict[str, State] = {"yes": "yes", "no": "no", "later": "not yet"}
 LONGEST, MOST, MOST_EACH, DAYS = 500, 100, 20, 30
 #: Variables that differ in fewer rows from one that was approved are shown with it: their difference tells these rows.
 NEAR = 10
+#: So many levels are shown with their rows.
+MOST_LEVELS = 20
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
 
@@ -102,7 +104,10 @@ class Approvals:
         if sum(one.by == by and one.state in ("waiting", "not yet") for one in known.values()) >= MOST_EACH:
             raise MessageError(f"{MOST_EACH} proposals of yours wait for an answer here: ask for one first")
         kept = {other: one for other, one in known.items() if one.state != "expired"}
-        counts = "; ".join([describe(text, table), *compare(text, self.approved, table)])
+        try:
+            counts = "; ".join([describe(text, table), *compare(text, self.approved, table)])
+        except ArgumentError as error:
+            raise MessageError(f"{text} cannot be computed here: {error}") from None
         self._write(kept | {name: Proposal(name, text, by, _today().isoformat(), counts)})
         return "waiting"
 
@@ -122,28 +127,44 @@ class Approvals:
 def describe(text: str, table: Any) -> str:
     """Return what the site's person should know of a variable: how many rows it distinguishes."""
     node = parse_variable(text)
-    of = node.of if isinstance(node, Spline) else node
-    values = evaluate(of, table, {})
-    known = values[np.isfinite(values)]
-    found, counts = np.unique(known, return_counts=True)
     if isinstance(node, Spline):
+        values = evaluate(node.of, table, {})
         edges = (node.lower, *node.knots, node.upper)
-        return f"rows between its knots: {', '.join(map(str, np.histogram(known, edges)[0].tolist()))}"
+        counts = np.histogram(values[np.isfinite(values)], edges)[0]
+        return f"rows between its knots: {', '.join(map(str, counts.tolist()))}"
+    column = _column(text, table)
+    known = column.numbers[~column.missing]
+    lost = int(column.missing.sum())
+    found, counts = np.unique(known, return_counts=True)
+    if column.levels is not None:
+        rows = {column.levels[int(place)]: int(count) for place, count in zip(found, counts, strict=True)}
+        shown = ", ".join(f"{level}: {rows.get(level, 0)}" for level in column.levels[:MOST_LEVELS])
+        return f"rows of its {len(column.levels)} levels: {shown}; no value in {lost}"
     if set(found.tolist()) <= {0.0, 1.0}:
-        return f"true in {int((known == 1).sum())} of {len(known)} rows, no value in {len(values) - len(known)}"
+        return f"true in {int((known == 1).sum())} of {len(known)} rows, no value in {lost}"
     rarest = int(counts.min(initial=0))
-    return f"{len(found)} different values in {len(known)} rows, the rarest in {rarest}"
+    return f"{len(found)} different values in {len(known)} rows, the rarest in {rarest}, no value in {lost}"
 
 
 def compare(text: str, approved: Mapping[str, str], table: Any) -> Iterator[str]:
     """Yield from which approved variables one differs in few rows."""
-    nodes = {name: parse_variable(one) for name, one in {"": text, **approved}.items()}
-    values = {name: evaluate(one, table, {}) for name, one in nodes.items() if not isinstance(one, Spline)}
-    for name in sorted(set(values) - {""}) if "" in values else ():
-        both = np.stack([values[""], values[name]])
-        rows = int(((both[0] != both[1]) & np.isfinite(both).all(axis=0)).sum())
+    columns = {
+        name: _column(one, table)
+        for name, one in {"": text, **approved}.items()
+        if not isinstance(parse_variable(one), Spline)
+    }
+    own = columns.pop("", None)
+    for name, other in sorted(columns.items()) if own is not None else ():
+        if (own.levels is None) is not (other.levels is None):
+            continue
+        rows = int(((own.numbers != other.numbers) & ~own.missing & ~other.missing).sum())
         if 0 < rows < NEAR:
             yield f"differs from {name} in {rows} rows, which two models would tell"
+
+
+def _column(text: str, table: Any) -> Any:
+    """Return the column that a definition makes of a site's table."""
+    return table.with_variables({"": text}).columns[""]
 
 
 def _today() -> datetime.date:

@@ -15,6 +15,8 @@ FORMAT = 1
 #: An analysis is answered at this many points, and for this many scalings of its columns; each as many again cost
 #: another. A fit takes some 20 points, a path of 100 weights with five folds some 3,000.
 POINTS, MODELS = 5000, 8
+#: So many coefficients are known of a design.
+FITS = 100
 #: Points are written down so many ahead, so that not every request waits for the disk.
 AHEAD = 64
 #: Of so many runs it is known what data they were begun with.
@@ -39,6 +41,12 @@ class Spent:
         What each run was begun with: the fingerprint of the site's data.
     times
         A digest of the times at which each column of times was sent.
+    conditions
+        Those of rows that were answered about.
+    edges
+        Those at which columns were counted.
+    fitted
+        Digests of the coefficients of models, by their designs, of which standard errors were asked.
     """
 
     analyses: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -48,6 +56,9 @@ class Spent:
     divisions: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     data: dict[str, str] = dataclasses.field(default_factory=dict)
     times: dict[str, str] = dataclasses.field(default_factory=dict)
+    conditions: list[str] = dataclasses.field(default_factory=list)
+    edges: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    fitted: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -122,25 +133,21 @@ class Budget:
             self.write()
 
     def _afford(self, price: int) -> None:
-        if price and self.policy.goes_by("budget") and self.spent.total + price > self.policy.analyses:
-            raise refuse(
-                "budget", f"this site has answered the {self.policy.analyses} analyses that it allows; ask it for more",
-                f"{self.spent.total} analyses",
-            )  # fmt: skip
+        wrong, allowed = price and self.spent.total + price > self.policy.analyses, self.policy.analyses
+        self.policy.refuse_if(wrong, "analyses", f"{self.spent.total} analyses", analyses=allowed)
 
     def divide(self, rows: int, key: str, folds: int) -> None:
         """Note a division of rows into folds; refuse one too many, since together they reveal as much as coefficients.
 
-        With as many folds in all as there are rows, sums over folds are single rows.
+        With as many folds in all as there are rows, sums over folds are single rows; models with other missing values
+        divide nearly the same rows.
         """
         known = self.spent.divisions.setdefault(str(rows), {})
         if key in known:
             return
-        if self.policy.goes_by("folds") and sum(known.values()) + folds - 1 > self.policy.parameters * rows:
-            raise refuse(
-                "folds", "this site has divided these rows into as many folds as it allows; use the cross-validation "
-                "(cv, and the seed of run) of before", f"{sum(known.values())} folds of {rows} rows",
-            )  # fmt: skip
+        so_far = sum(sum(found.values()) for found in self.spent.divisions.values())
+        too_many = so_far + folds - 1 > self.policy.parameters * rows
+        self.policy.refuse_if(too_many, "divided", f"{so_far} folds, {rows} rows")
         known[key] = folds - 1
         self.write()
 
@@ -150,19 +157,29 @@ class Budget:
         Counts up to two times differ by the rows between them, so that a search by times finds each row's.
         """
         known = self.spent.times.setdefault(column, times)
-        if known != times and self.policy.goes_by("cells"):
-            raise refuse(
-                "cells",
-                "this site tells of a column only at the times, or edges, that were asked for first; use the same",
-            )
+        self.policy.refuse_if(known != times, "fixed")
         self.write()
+
+    def note_fitted(self, design: str, x: str) -> None:
+        """Note coefficients of which standard errors are asked: the latest ones of a design."""
+        known = self.spent.fitted.setdefault(design, [])
+        if x not in known:
+            known.append(x)
+            del known[:-FITS]
+            self.write()
+
+    def note_condition(self, condition: str) -> None:
+        """Note the condition of rows that are answered about."""
+        if condition not in self.spent.conditions:
+            self.spent.conditions.append(condition)
+            self.write()
 
     def compare_data(self, run: str, data: str) -> None:
         """Refuse to continue a run that was begun with other data; write down first what could not be before."""
         if self._unwritten:
             self.write()
         if self.spent.data.get(run, data) != data:
-            raise refuse("budget", "the data of this site have changed since this run began: begin a new one")
+            raise refuse("changed")
         self.spent.data[run] = data
         if len(self.spent.data) > RUNS:
             self.spent.data.pop(next(iter(self.spent.data)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,39 @@ from typing import Any
 import numpy as np
 
 from fpdfp import _checks
-from fpdfp._typing import IntArray
-from fpdfp.cohorts.cohort import Cohort, Each, Total
-from fpdfp.cohorts.question import Question
+from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.question import Cohort, Each, Question, Total
 from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.columns import read_frame
+from fpdfp.federation.columns import Schemas, read_frame
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, write, write_answer
-from fpdfp.federation.schema import Schemas
 from fpdfp.federation.table import SiteTable, make_losses
+from fpdfp.formula.parsing import parse_condition
 from fpdfp.losses import Losses
+from fpdfp.traffic import count_exchange
 
 
 class TableCohort(Cohort):
-    """Sites with tables, which answer questions about these, and have losses."""
+    """Sites with tables, which answer questions about these, and have losses.
+
+    Attributes
+    ----------
+    rows
+        The condition of the rows that are asked about; empty for all rows.
+    """
+
+    rows: str = ""
+    _whole: TableCohort | None = None
+
+    @functools.cached_property
+    def edges(self) -> dict[str, Array]:
+        """The edges at which the sites were asked about columns, shared by all that are made of this cohort."""
+        return {} if self._whole is None else self._whole.edges
+
+    @property
+    def whole(self) -> TableCohort:
+        """The same sites with all of their rows."""
+        return self._whole or self
 
     @abc.abstractmethod
     def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
@@ -36,19 +56,45 @@ class TableCohort(Cohort):
     def losses(self, spec: ModelSpec) -> Losses:
         """Return the losses of a model, a client for each site, in order; those at sites know their engine."""
 
+    #: What protects the sites: their filters, sums over all of them, or noise.
+    level: str = "filter"
+
+    def at_level(self) -> TableCohort:
+        """Return the cohort as the policies of its sites let it be asked."""
+        return self
+
     def without(self, sites: Collection[str]) -> TableCohort:
         """Return the cohort without some sites."""
         raise NotImplementedError(f"{type(self).__name__} has no parts")
 
+    def filter(self, condition: str) -> TableCohort:
+        """Return the same sites with the rows that meet a condition, such as ``"age >= 18"`` or a variable's name.
+
+        Rows in which the condition has no value are left out. A comparison must be approved by the sites of a
+        federation. Together with all conditions before it, it must divide the rows of a site into parts of none or of
+        as many rows as a site needs to take part: otherwise two results would tell of few rows by their difference.
+        """
+        parse_condition(condition)
+        if self.rows:
+            raise ArgumentError("condition", f"must be one for all: write ({self.rows}) & ({condition})")
+        made = self._take(condition)
+        made.rows, made._whole = condition, self
+        return made
+
+    def _take(self, condition: str) -> TableCohort:
+        raise NotImplementedError(f"{type(self).__name__} has no filter")
+
     def ask(self, question: Question, clients: IntArray | None = None) -> Total:
+        count_exchange(question.name)
         names = [self.names[i] for i in range(len(self.names)) if clients is None or i in clients]
         # A sum over one site is the result of that site.
-        answers = self.gather(question, names, each=len(names) == 1 and not question.by_site)
+        answers = self.gather(question, names, each=len(names) == 1 and not question.plain)
         sums = question.add_up(answers, np.arange(len(answers)))
         return Total(sums, len(answers), *_count(question, answers))
 
     def ask_each(self, question: Question) -> Each:
-        answers = self.gather(question, self.names, each=not question.by_site)
+        count_exchange(question.name)
+        answers = self.gather(question, self.names, each=not question.plain)
         return Each(answers, *_count(question, answers))
 
 
@@ -83,13 +129,14 @@ class LocalCohort(TableCohort):
     """
 
     def __init__(self, table: Any, by: Any = None, order: Sequence[Any] | None = None) -> None:
+        self._variables: list[str] = []
         if isinstance(table, Mapping | list | tuple):
             self._names, self.tables = _read_several(table, by, order)
             return
         frame = (
             None if isinstance(table, SiteTable) else read_frame(table).rename(columns=lambda name: str(name).strip())
         )
-        whole = table if frame is None else SiteTable.read(frame)
+        whole = table if frame is None else SiteTable.read(frame, derives=True)
         if not len(whole):
             raise ArgumentError("table", "must have rows, got none")
         labels, owner, column = _sites(whole, by)
@@ -106,7 +153,7 @@ class LocalCohort(TableCohort):
         self.tables = [
             whole.take(own, [name for name in whole.columns if name != column])
             if frame is None
-            else SiteTable.read(frame.iloc[own].drop(columns=[] if column is None else [column]))
+            else SiteTable.read(frame.iloc[own].drop(columns=[] if column is None else [column]), derives=True)
             for own in rows
         ]
 
@@ -122,9 +169,32 @@ class LocalCohort(TableCohort):
         return self._names
 
     def without(self, sites: Collection[str]) -> LocalCohort:
-        return LocalCohort({
+        made = LocalCohort({
             name: table for name, table in zip(self.names, self.tables, strict=True) if name not in sites
         })  # fmt: skip
+        made.rows, made._variables = self.rows, list(self._variables)
+        made._whole = None if self._whole is None else self._whole.without(sites)
+        made.edges = self.edges
+        return made
+
+    def propose(self, name: str | None = None, definition: str | None = None) -> Any:
+        """Define a variable, as :meth:`fpdfp.Federation.propose` proposes one: here all sites say yes."""
+        import pandas
+
+        if name is not None:
+            if name in self._variables or definition is None:
+                raise ArgumentError("name", f"must be new, with a definition, got {name!r}")
+            self.tables = [table.with_variables({name: definition}) for table in self.tables]
+            self._variables.append(name)
+        states = {site: dict.fromkeys(self._variables, "yes") for site in self.names}
+        return pandas.DataFrame(states).rename_axis("variable")
+
+    def _take(self, condition: str) -> LocalCohort:
+        made = LocalCohort({
+            name: table.take(table.where(condition)) for name, table in zip(self.names, self.tables, strict=True)
+        })  # fmt: skip
+        made._variables = list(self._variables)
+        return made
 
     def describe(self) -> Schemas:
         """Return the columns of all sites side by side."""
@@ -182,7 +252,7 @@ def _read_several(tables: Any, by: Any, order: Any) -> tuple[list[str], list[Sit
     names = [str(name) for name in tables]
     if not names:
         raise ArgumentError("table", "must have at least one site, got none")
-    found = [one if isinstance(one, SiteTable) else SiteTable.read(one) for one in tables.values()]
+    found = [one if isinstance(one, SiteTable) else SiteTable.read(one, derives=True) for one in tables.values()]
     for name, one in zip(names, found, strict=True):
         if not len(one):
             raise ArgumentError("table", f"must have rows at every site, got none at {name!r}")

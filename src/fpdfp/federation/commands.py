@@ -418,7 +418,7 @@ def key(folder: SiteFolder) -> None:
     """
     with leaving():
         from fpdfp.federation.keys import Identity
-        from fpdfp.federation.secret import Secret
+        from fpdfp.federation.seal import Secret
 
         member = _member(folder)
         say(f'{Identity(member).about.name} = "{Secret.of(member).public.hex()}"')

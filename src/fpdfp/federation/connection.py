@@ -47,10 +47,9 @@ from fpdfp.federation.framing import (
     split,
 )
 from fpdfp.federation.keys import PENDING, About, Credentials, Identity, Invitation, pending_key
-from fpdfp.federation.registry import STATES
 from fpdfp.federation.rollback import Anchors, read_anchor
-from fpdfp.federation.seal import Pins, Sealer
-from fpdfp.federation.secret import Secret
+from fpdfp.federation.seal import Pins, Sealer, Secret
+from fpdfp.federation.study import STATES
 from fpdfp.federation.text import log, printable, read_name, read_release, refuse_unprintable
 
 #: Seconds to wait for a connection and the hub's hello.
@@ -285,6 +284,8 @@ def read_status(message: Message) -> dict[str, Any]:
 LONGEST_STATUS = 1 << 22
 #: Requests to several sites go in one message of at most this many bytes, if there are more than one.
 TOGETHER = 1 << 26
+#: Seconds in which the end of a connection is delivered.
+LAST_WORDS = 2.0
 #: Exchanges that the latency is the median of; those with at most this many bytes, and with at least this many.
 RECENT, SHORT, LONG = 50, 1 << 14, 1 << 18
 
@@ -360,6 +361,7 @@ class Connection:
         self.measured, self.usage = Measured(), Usage()
         self._anchors = Anchors(identity.folder)
         self._stream: Stream | None = None
+        self._reader: threading.Thread | None = None
         self._certificate = b""
         self._arrived: Inbox[Message | Exception] = Inbox()
         self._numbers = itertools.count(1)
@@ -375,6 +377,10 @@ class Connection:
         self._arrived.close()
         if stream is not None:
             stream.close()
+        # A process that ends while threads of gRPC deliver the end of a call may wait for ever.
+        if self._reader is not None:
+            self._reader.join(timeout=LAST_WORDS)
+            self._reader = None
 
     def exchange(self, parcels: Mapping[str, bytes], timeout: float, limit: int = LONGEST) -> dict[str, Any]:
         """Send sites their requests; return by the deadline what came: bytes, or AbsentError.
@@ -546,7 +552,8 @@ class Connection:
                 continue
             self._certificate = credentials.certificate
             self._arrived = Inbox()
-            threading.Thread(target=_read, args=(stream, self._arrived), daemon=True).start()
+            self._reader = threading.Thread(target=_read, args=(stream, self._arrived), daemon=True)
+            self._reader.start()
             self._stream = stream
             difference = clock_difference(stream.said)
             if difference is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from fpdfp.errors import MessageError
 from fpdfp.formula.evaluation import codes
 from fpdfp.formula.tree import Coded
 
+#: Between the edges of a histogram is a tenth of a deviation, rounded to a number with one digit; they cover so many.
+STEPS, COVERED = 10, 5
 #: At most so many edges a histogram has.
 MOST_EDGES = 500
 
@@ -33,7 +36,7 @@ class Descriptions:
     counts
         For each factor the rows of each level and group, shape (levels, groups).
     withheld
-        The places of columns, and after them of factors, that a site does not tell; their numbers are zeros.
+        For each column, and after these for each factor, how many sites do not tell it; their numbers are zeros.
     """
 
     rows: IntArray
@@ -42,7 +45,7 @@ class Descriptions:
     means: Array
     scatters: Array
     counts: list[IntArray]
-    withheld: tuple[int, ...] = ()
+    withheld: IntArray
 
     def __add__(self, other: Descriptions) -> Descriptions:
         """Return the sums of the rows of both."""
@@ -56,7 +59,7 @@ class Descriptions:
             np.where(self.known > 0, self.means + share * apart, other.means),
             self.scatters + other.scatters + np.where(self.known > 0, self.known * share * apart**2, 0.0),
             [a + b for a, b in zip(self.counts, other.counts, strict=True)],
-            tuple(sorted({*self.withheld, *other.withheld})),
+            self.withheld + other.withheld,
         )
 
 
@@ -71,16 +74,10 @@ class DescriptionQuestion(Question):
 
     reveals = reveals("table", designs="columns factors by", uses="summarise")
     answers = Descriptions
-    by_site = True
 
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.summarise(self.columns, self.factors, self.by)
-
-    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Descriptions:
-        """Return the sums over sites."""
-        total: Descriptions = sum(sent[1:], start=sent[0])
-        return total
 
     def check(self, answer: Any) -> None:
         """Refuse sums of other columns, and counts that cannot be."""
@@ -97,6 +94,11 @@ class DescriptionQuestion(Question):
             (one < 0).any() or (one > answer.rows).any() for one in counts
         ):  # fmt: skip
             raise MessageError("a description must have counts from 0 to the rows of each group")
+        if (
+            answer.withheld.shape != (len(self.columns) + len(self.factors),)
+            or not np.isin(answer.withheld, (0, 1)).all()
+        ):
+            raise MessageError("a description must have 0 or 1 for each column and factor")
         if not (np.isfinite(answer.means).all() and (answer.scatters >= 0).all()):
             raise MessageError("a description must have finite means, and sums of squares of at least 0")
 
@@ -127,12 +129,14 @@ class Histograms:
         ([[0, 0, 5, 5, 9]], [[5, 5, 5, 5, 9]])
         """
         least, most = [], []
-        for below, totals in zip(self.least, self.totals, strict=True):
+        for below, above, totals in zip(self.least, self.most, self.totals, strict=True):
+            same = below == above  # what is not told here already stays so
             low, high = np.zeros_like(below), np.zeros_like(below)
             for group, (row, total) in enumerate(zip(below, totals.tolist(), strict=True)):
                 told, last = np.zeros(len(row), dtype=bool), 0
                 for place, count in enumerate(row.tolist()):
-                    if (count == last or count - last >= fewest) and (count == total or total - count >= fewest):
+                    near = 0 < count - last < fewest or 0 < total - count < fewest
+                    if same[group, place] and not near:
                         told[place], last = True, count
                 known = np.where(told, row, -1)
                 low[group] = np.maximum(np.maximum.accumulate(known), 0)
@@ -146,13 +150,17 @@ class Histograms:
 @question("histogram")
 @dataclasses.dataclass(frozen=True)
 class HistogramQuestion(Question):
-    """In how many rows columns are at most as large as given edges, over all rows or in each level of a column."""
+    """In how many rows columns are at most as large as given edges, over all rows or in each level of a column.
+
+    With ``fewest`` edges are told apart only by as many rows, also where a site's policy tells more.
+    """
 
     columns: tuple[str, ...]
     edges: list[Array]
     by: Coded | None = None
+    fewest: int = 1
 
-    reveals = reveals("table", designs="columns by", settings="edges", uses="count_below")
+    reveals = reveals("table", designs="columns by", settings="edges fewest", uses="count_below")
     answers = Histograms
 
     def __post_init__(self) -> None:
@@ -169,7 +177,7 @@ class HistogramQuestion(Question):
 
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
-        return table.count_below(self.columns, self.edges, self.by)
+        return table.count_below(self.columns, self.edges, self.by).coarsen(max(self.fewest, 1))
 
     def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Histograms:
         """Return the sums over sites."""
@@ -217,7 +225,8 @@ def summarise(table: Any, columns: Sequence[str], factors: Sequence[Coded], by: 
         cells = np.bincount(level[some] * groups + group[some], minlength=len(factor.levels) * groups)
         counts.append(cells.astype(np.int64).reshape(-1, groups))
     rows = np.bincount(group[inside], minlength=groups).astype(np.int64)
-    return Descriptions(rows, int((~inside).sum()), known, means, scatters, counts)
+    withheld = np.zeros(len(columns) + len(factors), dtype=np.int64)
+    return Descriptions(rows, int((~inside).sum()), known, means, scatters, counts, withheld)
 
 
 def values_of(table: Any, name: str, group: IntArray, groups: int) -> list[Array]:
@@ -235,3 +244,20 @@ def count_below(table: Any, columns: Sequence[str], edges: Sequence[Array], by: 
         totals[i] = [len(one) for one in parts]
         counts.append(np.stack([np.searchsorted(one, grid, "right") for one in parts]).astype(np.int64))
     return Histograms(counts, counts, totals)
+
+
+def find_edges(total: Descriptions, whole: Sequence[bool]) -> list[Array]:
+    """Return the edges of histograms, the same whatever groups there are: whole numbers have a cell each, if few."""
+    edges = []
+    for known, means, scatters, integer in zip(total.known, total.means, total.scatters, whole, strict=True):
+        n = int(known.sum())
+        mean = float(known @ means) / max(n, 1)
+        variance = float(scatters.sum() + known @ (means - mean) ** 2) / max(n - 1, 1)
+        deviation = math.sqrt(variance) or max(abs(mean), 1.0)
+        step = 10.0 ** math.floor(math.log10(deviation / STEPS))
+        step *= max(one for one in (1.0, 2.0, 5.0) if one * step <= deviation / STEPS * (1 + 1e-9))
+        if integer and 2 * COVERED * deviation + 2 <= MOST_EDGES:
+            step = 1.0
+        first, last = math.floor((mean - COVERED * deviation) / step), math.ceil((mean + COVERED * deviation) / step)
+        edges.append(np.round(np.arange(first, last + 1) * step, max(0, -math.floor(math.log10(step)))))
+    return edges

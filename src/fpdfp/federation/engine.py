@@ -18,7 +18,7 @@ from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation.connection import Measured, Usage
-from fpdfp.federation.conversation import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
+from fpdfp.federation.framing import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
 from fpdfp.federation.repeat import write_analysis
 from fpdfp.federation.text import printable, refuse_unprintable
 from fpdfp.precondition.cost import TYPICAL, Network
@@ -69,6 +69,8 @@ class Asking:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.sites: tuple[str, ...] = ()
+        #: The models that sites were told, by site and digest; one that has forgotten a model is told again.
+        self.models: set[tuple[str, str]] = set()
         self._sequence = 0
         self._sender = Sender()
 
@@ -136,6 +138,8 @@ class FederationEngine(RemoteEngine):
         Their names, in the order of their clients' numbers.
     model
         What sites make their losses from, as a tree of a parcel; it is sent to a site once.
+    rows
+        The condition of the rows that are asked about; empty for all rows.
     deadline, patience, norm_bound
         See :class:`fpdfp.cohorts.remote.RemoteEngine`.
     min_clients
@@ -163,12 +167,14 @@ class FederationEngine(RemoteEngine):
         min_clients: int | None = None,
         patience: float = 3600.0,
         norm_bound: float | Literal["auto"] | None = "auto",
+        rows: str = "",
     ) -> None:
         if not sites:
             raise ArgumentError("sites", "must be names, at least one")
         super().__init__(deadline, len(sites) if min_clients is None else min_clients, patience, norm_bound)
         self._asking, self._sites, self._model = asking, list(sites), dict(model)
-        self._digest = hashlib.sha256(pack(self._model)).hexdigest()[:32]
+        self._rows = {"rows": rows} if rows else {}
+        self._digest = hashlib.sha256(pack({**self._model, **self._rows})).hexdigest()[:32]
         self._longest, self._run = LONGEST, ""
         #: The name of the path or cross-validation that was declared last.
         self._plan = ""
@@ -229,7 +235,7 @@ class FederationEngine(RemoteEngine):
         those that JSON cannot have, in words.
         """
         if self.run_folder is not None:
-            write_analysis(self.run_folder, self, estimator, given, objects, fit)
+            write_analysis(self.run_folder, self, estimator, given, objects, fit, **self._rows)
 
     def declare(self, problems: int, folds: int) -> None:
         self._plan = plan_name()
@@ -248,13 +254,17 @@ class FederationEngine(RemoteEngine):
             tree = {"kind": "request", "model": self._digest, "plan": self._plan, "request": request}
             # A sum over one site is the result of that site.
             alone = request.get("each") or len(self._sites) == 1
-            trees[self._sites[site]] = tree | ({"each": True} if alone else {})
+            trees[self._sites[site]] = tree | ({"each": True} if alone else {}) | self._rows
         before = {name: dataclasses.astuple(self.link.usage.sites[name]) for name in trees}
+        told = self._asking.models
+        for name in trees:
+            trees[name] |= {} if (name, self._digest) in told else {"spec": self._model}
         came = self._asking.ask(self.run_id, trees, until - time.monotonic(), self._longest)
+        told |= {(name, self._digest) for name, reply in came.items() if isinstance(reply, dict)}
         lacking = [name for name, reply in came.items() if isinstance(reply, dict) and reply.get("needs_model")]
         if lacking:
-            told = {name: trees[name] | {"spec": self._model} for name in lacking}
-            again = self._asking.ask(self.run_id, told, max(0.0, until - time.monotonic()), self._longest)
+            whole = {name: trees[name] | {"spec": self._model} for name in lacking}
+            again = self._asking.ask(self.run_id, whole, max(0.0, until - time.monotonic()), self._longest)
             came = {name: reply for name, reply in came.items() if name not in lacking} | again
         for site, name in self._numbered(asked):
             used, (waited, up, down) = self.link.usage.sites[name], before[name]

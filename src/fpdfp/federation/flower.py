@@ -39,9 +39,8 @@ from fpdfp.federation.agent import Desk, alone, open_guard, respond
 from fpdfp.federation.analyst import Federation
 from fpdfp.federation.commands import log_to_stderr
 from fpdfp.federation.connection import Measured, Usage
-from fpdfp.federation.conversation import Receiver
 from fpdfp.federation.engine import LONGEST
-from fpdfp.federation.framing import Message
+from fpdfp.federation.framing import Message, Receiver
 from fpdfp.federation.keys import About
 from fpdfp.federation.repeat import digest_of_data
 from fpdfp.federation.rollback import ReplayGuard
@@ -248,6 +247,7 @@ class FlowerFederation(Federation):
         run: str | None = None,
     ) -> None:  # fmt: skip
         link = GridLink(grid)
+        self.privacy = None
         self._settle(link, Path(folder), deadline, min_sites, patience, norm_bound, run)
         self._chosen = None if sites is None else list(sites)
         _ = self.names  # so that nodes are known before sites are asked

@@ -38,9 +38,8 @@ from fpdfp.federation.framing import (
     split,
     unpack_together,
 )
-from fpdfp.federation.registry import Member, refuse_early, refuse_used
 from fpdfp.federation.rollback import EVERY, Anchors, read_anchor
-from fpdfp.federation.study import Study
+from fpdfp.federation.study import Member, Study, refuse_early, refuse_used
 from fpdfp.federation.text import log, printable, read_release
 
 if TYPE_CHECKING:

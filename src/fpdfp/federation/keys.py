@@ -2,7 +2,7 @@
 
 A private key never travels. Who wants a certificate makes a key where it will be used (:func:`make_key`), writes a
 signing request (:func:`make_request`), and the authority signs that (:func:`sign_request`). Certificates are known by
-their fingerprints, which a study lists (:mod:`fpdfp.federation.registry`). The folder of an :class:`Identity`::
+their fingerprints, which a study lists (:mod:`fpdfp.federation.study`). The folder of an :class:`Identity`::
 
     identity.toml     the study, the role, the name, and the hub's address
     ca.pem            the study's authority, the only one that is believed

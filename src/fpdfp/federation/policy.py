@@ -8,6 +8,7 @@ import fnmatch
 import functools
 import importlib.resources
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -15,7 +16,7 @@ from typing import Any, Literal, Self
 from fpdfp import _checks
 from fpdfp._settings import Document, Table, suggest
 from fpdfp.errors import ArgumentError, ArgumentTypeError, Refusal
-from fpdfp.formula.parsing import parse_variable
+from fpdfp.formula.parsing import is_definition, name_of, parse_variable
 
 KINDS = ("schema", "sums", "moments", "products", "fits", "tests", "times", "evaluation")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -38,13 +39,20 @@ LEVELS = ("filter", "sums", "private")
 MEMBERS = 3
 
 
-def refuse(rule: str, sentence: str, detail: str = "") -> Refusal:
-    """Return a refusal by one of the rules.
+@functools.cache
+def sentences() -> dict[str, tuple[str, str]]:
+    """Return all refusals of the filter by name: the rule, and the sentence for the analyst."""
+    text = importlib.resources.files("fpdfp.federation").joinpath("refusals.toml").read_text(encoding="utf-8")
+    return {key: (rule, said) for rule, group in tomllib.loads(text).items() for key, said in group.items()}
 
-    The sentence is for the analyst: the rule, the column, and what to change. The detail has counts: it is for the log,
-    and for the analyst too if the policy has ``counts``.
+
+def refuse(key: str, detail: str = "", **words: Any) -> Refusal:
+    """Return a refusal for a sentence of ``refusals.toml``.
+
+    The detail has counts: it is for the log, and for the analyst too if the policy has ``counts``.
     """
-    return Refusal(sentence, detail, rule)
+    rule, sentence = sentences()[key]
+    return Refusal(sentence.format(**words), detail, rule)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +132,7 @@ class Policy:
                 "members", f"must be at least {MEMBERS} sites, this one among them, got {len(self.members)}: of two, "
                 "each would find the other's numbers by subtracting its own",
             )  # fmt: skip
-        if self.members and self.level == "private" and len(self.members) - self.colluding < 2:
+        if self.members and self.level != "filter" and len(self.members) - self.colluding < 2:
             raise ArgumentError("colluding", f"must leave two of {len(self.members)} members, got {self.colluding}")
 
     @classmethod
@@ -157,16 +165,34 @@ class Policy:
 
     @functools.cached_property
     def approved(self) -> frozenset[Any]:
-        """The expressions and splines that models may use unchanged."""
+        """The expressions, definitions and splines that models may use unchanged."""
         return frozenset(parse_variable(text) for text in self.variables.values())
 
+    @functools.cached_property
+    def _definitions(self) -> frozenset[str]:
+        """The names of columns that approved definitions make."""
+        return frozenset(name_of(text) for text in self.variables.values() if is_definition(text))
+
     def allows(self, column: str) -> bool:
-        """Whether a column may be used."""
-        return column in self.variables or (matches(column, self.columns) and not matches(column, self.never))
+        """Whether a column may be used; one that is named by its definition must be approved."""
+        if column in self.variables or column in self._definitions:
+            return True
+        return not is_definition(column) and matches(column, self.columns) and not matches(column, self.never)
 
     def goes_by(self, rule: str) -> bool:
         """Whether a rule is switched on."""
         return rule not in self.off
+
+    def refuse_if(self, wrong: Any, key: str, detail: str = "", **words: Any) -> None:
+        """Refuse with a sentence of ``refusals.toml`` where something is wrong, and its rule is switched on.
+
+        >>> Policy().refuse_if(9 < 10, "rows", "9 rows", rows=10)
+        Traceback (most recent call last):
+        ...
+        fpdfp.errors.Refusal: this site takes part with at least 10 rows only
+        """
+        if wrong and self.goes_by(sentences()[key][0]):
+            raise refuse(key, detail, **words)
 
     def is_open(self, now: datetime.datetime) -> bool:
         """Whether a site answers now; hours that end before they begin go past midnight, and count for their first day.

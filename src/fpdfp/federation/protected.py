@@ -6,15 +6,15 @@ kind                  sums    private  answer
 ``schema``            yes     yes      the columns that the policy declares; nothing is read from the table
 ``budget``            yes     yes      what is left
 ``join``, ``meet``    yes     masked   this site's key of a run, signed; the keys of all members
-``varying``           yes             which columns of a model vary here, signed
-``information``       yes             score, information and deviance at a point, masked (128 bits)
+``varying``           yes             which columns of a design vary here, signed
+``sum``               yes             an answer that adds up (:mod:`fpdfp.federation.masked`), masked (128 bits)
 ``release``                   yes      a sum with noise (:mod:`fpdfp.privacy.releases`); masked with members
 ====================  ======  =======  ==========================================================================
 
-At ``sums`` all rules of the filter about rows and points stay, since a sum in which only one row differs from zero is
-that row's. Beside them, a model is refused with a column that varies at fewer than three members: a sum over the others
-is zero or known, so that it is one site's. Sites send each other which columns vary, in signed statements that the
-analyst hands on and cannot change; that much all learns.
+At ``sums`` an answer is the one that the filter lets through, with all its rules about rows and points, since a sum in
+which only one row differs from zero is that row's. Beside them, what varies at fewer than three members is refused: a
+sum over the others is zero or known, so that it is one site's. Sites send each other what varies, in signed statements
+that the analyst hands on and cannot change; that much all learn.
 
 At ``private`` no refusal depends on rows. Rows that a design cannot take, that are too long, or whose outcome is not
 one of the classes do not count, each for itself. The ledger is written before a reply leaves. The noise is a function
@@ -23,6 +23,7 @@ of this site's secret and the request, so the same request has the same reply an
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import hmac
 from collections.abc import Mapping
@@ -32,17 +33,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.cohorts.losses import Informations
-from fpdfp.cohorts.serialization import pack
-from fpdfp.cohorts.validation import validate
-from fpdfp.errors import ArgumentError, MessageError, Refusal
+from fpdfp.cohorts import requests as parcels
+from fpdfp.cohorts.losses import LARGEST_SIZE, Duals, LossConstants, SumsAtDuals
+from fpdfp.cohorts.question import questions
+from fpdfp.cohorts.serialization import pack, validate
+from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
+from fpdfp.families.base import link_of
 from fpdfp.federation import guard
-from fpdfp.federation.policy import MEMBERS, Policy, refuse
-from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, Schema, dump
-from fpdfp.federation.request_guard import Model, RequestGuard
-from fpdfp.federation.secret import Secret
-from fpdfp.formula.evaluation import evaluate
-from fpdfp.formula.tree import Survival
+from fpdfp.federation.descriptives import group_rows, values_of
+from fpdfp.federation.masked import ANSWERED, About, about_of, answer_tree, digest, split, to_sums
+from fpdfp.federation.policy import MEMBERS, Policy
+from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, RiskQuestion, Schema, dump
+from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
+from fpdfp.federation.row_shares import OutsideError, respond
+from fpdfp.federation.seal import Secret
+from fpdfp.formula.coding import Design
+from fpdfp.formula.evaluation import codes, evaluate
+from fpdfp.formula.tree import Survival, columns_of
+from fpdfp.losses.cox import Cox
+from fpdfp.losses.glm import Logistic
 from fpdfp.privacy.fixed_point import WIDE, WORD, to_wide
 from fpdfp.privacy.journal import Journal
 from fpdfp.privacy.ledger import Ledger
@@ -58,8 +67,18 @@ if TYPE_CHECKING:
 MASKS, LEDGER = "masks.journal", "privacy.journal"
 #: The least eigenvalue of the correlations of a site's columns and response, for which all combinations vary.
 CLEAR = 1e-6
+#: The questions about tables whose answers may be added up.
+SUMMED = ("sums", "moments", "description", "histogram", "risk", "log_rank", "proportionality", "concordance")
+#: The least curvature of the rows at a point, relative to that where all have the same prediction: at points where the
+#: other sites' rows add nothing, a sum is one site's.
+LEAST_SHARE = 0.05
 #: How many runs a site remembers the keys of, and how many models.
 RUNS, MODELS = 16, 16
+
+
+def refuse(rule: str, sentence: str, detail: str = "") -> Refusal:
+    """Return a refusal by a rule of these levels, which are told in sentences of their own."""
+    return Refusal(sentence, detail, rule)
 
 
 class Statement(NamedTuple):
@@ -72,11 +91,6 @@ class Statement(NamedTuple):
 def run_name(run: str) -> bytes:
     """Return a run's name as masks have it."""
     return hashlib.sha256(b"fpdfp run" + run.encode()).digest()
-
-
-def spec_digest(tree: Any) -> bytes:
-    """Return a digest of the specification of a model."""
-    return hashlib.sha256(pack(tree)).digest()
 
 
 def membership_of(policy: Policy) -> Membership:
@@ -99,8 +113,8 @@ class ProtectedGuard(RequestGuard):
     """
 
     kinds: Mapping[str, str] = {
-        "schema": "schema", "budget": "schema", "join": "fits", "meet": "fits", "varying": "fits",
-        "information": "tests", "release": "fits",
+        "schema": "schema", "budget": "schema", "join": "fits", "meet": "fits", "varying": "fits", "release": "fits",
+        "losses": "fits", **{kind: KINDS[kind] for kind in SUMMED},
     }  # fmt: skip
 
     def __init__(self, name: str, table: SiteTable, policy: Policy, folder: Path) -> None:
@@ -149,7 +163,24 @@ class ProtectedGuard(RequestGuard):
                     "it was removed; look into it, and move the log elsewhere if that was on purpose"
                 )
 
+    def _admit(self, asked: dict[str, Any], kind: str, run: str) -> None:
+        super()._admit(asked, self._inner(asked, kind), run)
+
+    def _release(self, asked: dict[str, Any], kind: str, reply: dict[str, Any]) -> None:
+        super()._release(asked, self._inner(asked, kind), reply)
+
+    @staticmethod
+    def _inner(asked: dict[str, Any], kind: str) -> str:
+        """Return what is asked inside of a sum; sums alone are of what is summed."""
+        if kind != "sum":
+            return kind if kind not in (*SUMMED, "losses") else ""
+        ask = asked.get("ask")
+        inner = ask.get("kind") if isinstance(ask, dict) else None
+        return inner if inner in (*SUMMED, "losses") else ""
+
     def _compute(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
+        if asked.get("rows"):
+            raise refuse("places", f"this site answers about all of its rows only (level {self.policy.level})")
         level = self.policy.level
         if kind == "schema":
             return {"reply": dump(declared_schema(self.policy))}
@@ -159,8 +190,8 @@ class ProtectedGuard(RequestGuard):
             return {"reply": self._join(asked) if kind == "join" else self._meet(asked)}
         if kind == "release" and level == "private":
             return {"reply": self._release_sum(asked)}
-        if kind in ("varying", "information") and level == "sums":
-            return {"reply": self._tell_varying(asked) if kind == "varying" else self._add_information(asked)}
+        if kind in ("varying", "sum") and level == "sums":
+            return {"reply": self._tell_varying(asked) if kind == "varying" else self._answer_sum(asked)}
         raise refuse("kinds", f"this site does not answer {kind!a} at the level {level!a}")
 
     def _refuse(self, error: Refusal) -> tuple[dict[str, Any], str]:
@@ -188,7 +219,7 @@ class ProtectedGuard(RequestGuard):
 
     def _members(self) -> Membership:
         if self.membership is None:
-            raise refuse("kinds", "this site adds all of its noise itself: its policy names no members")
+            raise Refusal("this site adds all of its noise itself: its policy names no members", rule="kinds")
         return self.membership
 
     def _private_key(self, run: bytes) -> bytes:
@@ -220,8 +251,8 @@ class ProtectedGuard(RequestGuard):
 
     def _read_model(self, asked: dict[str, Any]) -> tuple[ModelSpec, bytes]:
         spec: ModelSpec = self.questions.read_spec(asked.get("spec"))
-        check_plain(spec)
-        return spec, spec_digest(dump(spec))
+        check_plain(spec, times=self.policy.level == "sums")
+        return spec, digest(dump(spec))
 
     def _model(self, spec: ModelSpec, digest: bytes) -> Model:
         if digest not in self._made:
@@ -230,66 +261,221 @@ class ProtectedGuard(RequestGuard):
                 self._made.pop(next(iter(self._made)))
         return self._made[digest]
 
-    def _varying(self, spec: ModelSpec) -> bytes:
-        """Return which columns have more than one value here, then the response, and whether all combinations have."""
-        rows = self.table.features(spec, self.name)
-        columns = np.column_stack([np.delete(rows.X, len(spec.design.names), axis=1), rows.y])  # without the intercept
-        varies = columns.max(axis=0) > columns.min(axis=0)
-        whole = bool(varies.all())
-        if whole:
-            unit = (columns - columns.mean(axis=0)) / columns.std(axis=0)
-            whole = bool(np.linalg.eigvalsh(unit.T @ unit / len(unit))[0] > CLEAR)
-        return bytes([*varies.astype(np.uint8).tolist(), int(whole)])
+    def _states(self, about: About) -> tuple[list[str], bytes]:
+        """Return names of all that must vary at three members, and how it does here.
+
+        0 is for what is zero in all rows, 1 for what varies or is there, 2 for what has another number in all rows.
+        """
+        names, states = list[str](), list[int]()
+
+        def note(name: str, values: Array) -> None:
+            names.append(name)
+            varies = len(values) > 0 and values.max() > values.min()
+            states.append(1 if varies else 2 * int(bool(values.any())))
+
+        if about.design is not None:
+            design = about.design
+            rows = self.table.complete(design)[1]
+            X = rows.matrix_of(design, np.zeros(0))
+            for name, column in zip(design.names, X.T, strict=True):
+                note(f"the column {name!r}", column)
+            columns = [X]
+            if about.response and not isinstance(design.response, Survival):
+                y = np.asarray(rows.response(design.response, about.classes), np.float64)
+                columns.append(y[:, None])
+                for code, level in enumerate(about.classes):
+                    note(f"the class {level!r} of the response", np.append(y == code, False))
+                if not about.classes:
+                    note("the response", y)
+            if about.combined:
+                names.append("a combination of columns")
+                states.append(int(_combined(np.column_stack(columns))))
+        group, groups = group_rows(self.table, about.by)
+        for factor in (*about.factors, *([] if about.by is None else [about.by])):
+            found = codes(factor.coded, factor.levels, self.table)
+            for code, one in enumerate(factor.levels):
+                note(f"the level {one!r} of {factor.coded!r}", np.append(found == code, False))
+            if factor is not about.by and about.by is not None:
+                for cell in np.ndindex(len(factor.levels), groups):
+                    note(f"a cell of {factor.coded!r}", np.append((found == cell[0]) & (group == cell[1]), False))
+        for place, name in enumerate(about.columns):
+            for values in values_of(self.table, name, group, groups):
+                note(f"the column {name!r}", values)
+                for edges in about.edges[place : place + 1]:
+                    cells = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
+                    for count in cells:
+                        note(f"a cell of {name!r}", np.array([0, count]))
+        if about.response_of is not None:
+            counts = self.table.answer(RiskQuestion(about.response_of, about.by, about.times))
+            for cells in (counts.events, counts.left - counts.events):
+                for count in cells.ravel():
+                    note("a number of rows that leave between two times", np.array([0.0, count]))
+        return names, bytes(states)
+
+    def _read_about(self, tree: Any) -> About:
+        """Return what an answer is about, checked by the rules of the filter about columns."""
+        about: About = validate(tree, About, "what a sum is about")
+        if about.design is not None:
+            check_design(about.design)
+            self._check_design(about.design, np.zeros(0))
+        named = [one.coded for one in (*about.factors, about.by) if one is not None]
+        for name in (*about.columns, *named, *columns_of(about.response_of)):
+            guard.check_column(name, self.policy)
+        return about
 
     def _tell_varying(self, asked: dict[str, Any]) -> dict[str, Any]:
-        spec, digest = self._read_model(asked)
-        self._model(spec, digest)  # all rules of the filter first
-        varying = self._varying(spec)
-        told = varying_statement(self._members(), run_name(str(asked["run"])), digest, varying)
-        return {"varying": varying, "signature": self.secret.identity.sign(told)}
+        about = self._read_about(asked.get("about"))
+        guard.check_size(len(self.table), 0, self.policy)
+        states = self._states(about)[1]
+        told = varying_statement(self._members(), run_name(str(asked["run"])), digest(dump(about)), states)
+        return {"varying": states, "signature": self.secret.identity.sign(told)}
 
-    def _check_varying(self, asked: dict[str, Any], spec: ModelSpec, digest: bytes) -> None:
-        """Refuse a model with a column, or a combination of columns, that varies at fewer than three members."""
+    def _check_varying(self, asked: dict[str, Any], about: About) -> None:
+        """Refuse an answer about anything that varies at fewer than three members."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-        members, run = self._members(), run_name(str(asked["run"]))
+        members, run, of = self._members(), run_name(str(asked["run"])), digest(dump(about))
         statements = read_pairs(asked.get("statements"), Statement)
         if set(statements) != set(members.identities):
             raise Refusal("a masked sum needs the statement of every member", rule="members")
+        names, own = self._states(about)
         for name, one in statements.items():
             key = Ed25519PublicKey.from_public_bytes(members.identities[name])
             try:
-                key.verify(one.signature, varying_statement(members, run, digest, one.varying))
+                key.verify(one.signature, varying_statement(members, run, of, one.varying))
             except InvalidSignature:
                 raise Refusal(f"the statement of {name} is not signed by it", rule="members") from None
-            if len(one.varying) != len(spec.design.names) + 2 or not set(one.varying) <= {0, 1}:
-                raise MessageError("a statement must have 0 or 1 for each column, the response, and combinations")
-        if statements[self.name].varying != self._varying(spec):
+            if len(one.varying) != len(own) or not set(one.varying) <= {0, 1, 2}:
+                raise MessageError("a statement must have 0, 1 or 2 for each of what must vary")
+        if statements[self.name].varying != own:
             raise Refusal("the statement of this site is one of other data", rule="members")
-        count = np.sum([list(one.varying) for one in statements.values()], axis=0)
-        names = [*(f"the column {name!r}" for name in spec.design.names), "the response", "a combination of columns"]
-        few = [name for name, number in zip(names, count, strict=True) if number < MEMBERS]
-        if few:
-            raise Refusal(
-                f"{few[0]} varies at fewer than {MEMBERS} sites, so that its sums would be those of single sites: "
-                "leave columns out, or join levels", rule="members",
-            )  # fmt: skip
+        states = np.array([list(one.varying) for one in statements.values()])
+        # colluding sites may state what they like, and know their part of a sum
+        least = max(MEMBERS, self.policy.colluding + 2)
+        for name, column in zip(names, states.T, strict=True):
+            # zero everywhere says nothing of a site; a combination that varies nowhere is known everywhere
+            if (column == 1).sum() < least and (column.any() or name.startswith("a comb")):
+                raise Refusal(
+                    f"{name} varies at fewer than {least} sites, so that its sums would be those of single sites: "
+                    "leave columns out, or join levels", rule="members",
+                )  # fmt: skip
 
-    def _add_information(self, asked: dict[str, Any]) -> dict[str, Any]:
-        spec, digest = self._read_model(asked)
-        masker = self._masker(asked)
-        self._check_varying(asked, spec, digest)
-        question = validate(asked.get("question"), Informations, "a question")
-        if question.robust:
-            raise refuse("kinds", "masked sums have no products of scores of rows: robust must be False")
-        model = self._model(spec, digest)
-        offered = model.site.offer(question, model.site.losses)
-        sums = question.answer(LocalLosses(offered, np.arange(1), None, (), 1.0))
-        numbers = np.concatenate([part[0].reshape(-1) for part in (sums.numbers, sums.score, sums.hessian)])
-        request = pack({"kind": "information", "spec": digest, "question": dump(question)})
-        words = masker.mask(to_wide(numbers, len(self._members().identities)), WIDE, request)
-        return {"words": words.tobytes()}
+    def _answer_sum(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Return an answer that adds up, under this site's masks."""
+        about, ask, masker = self._read_about(asked.get("about")), asked["ask"], self._masker(asked)
+        self._check_varying(asked, about)
+        try:
+            if ask["kind"] == "losses":
+                tree = self._sum_losses(ask, about)
+            else:
+                question = self.questions.read_question({"kind": ask["kind"], "question": ask.get("question")})
+                if digest(dump(about_of(question))) != digest(dump(about)):
+                    raise MessageError("a sum must be about what it asks")
+                tree = super()._compute(ask, ask["kind"])["reply"]
+                tree = to_sums(question, self._count(question) if isinstance(question, RiskQuestion) else tree)
+            form, numbers = split(tree)
+        except RefusalError as error:
+            raise refuse("kinds", str(error)) from None
+        request = pack({"kind": "sum", "about": digest(dump(about)), "ask": ask})
+        return {"words": masker.mask(self._encode(numbers), WIDE, request).tobytes(), "form": form}
+
+    def _encode(self, numbers: list[Array]) -> Any:
+        """Return wide integers: whether a number is too large, then all of them, or zeros.
+
+        A refusal would tell whose number it is, and so the size of that number; the sum tells that there is one.
+        """
+        told, sites = np.concatenate([np.zeros(1), *numbers]), len(self._members().identities)
+        try:
+            return to_wide(told, sites)
+        except Refusal:
+            self._count_refusal()
+            return to_wide(np.append(1.0, np.zeros(len(told) - 1)), sites)
+
+    def _count(self, question: RiskQuestion) -> dict[str, Any]:
+        """Return counts at given times, if no rows had to be moved to other times."""
+        if question.times is None:
+            raise refuse("cells", "at the level 'sums' rows are counted at given times: times=…")
+        counts = self.table.answer(question)
+        moved = counts.coarsen(self.policy.cell)
+        some = np.isin(counts.times, moved.times)
+        pairs = [(getattr(counts, name), getattr(moved, name)) for name in ("entered", "left", "events")]
+        if any((one[:, some] != other).any() or one[:, ~some].any() for one, other in pairs):
+            raise refuse(
+                "cells", f"at the level 'sums' rows are counted where {self.policy.cell} of this site or none are in "
+                "each cell: use fewer times",
+            )  # fmt: skip
+        tree: dict[str, Any] = dump(counts)
+        return tree
+
+    @staticmethod
+    def _check_share(losses: Any, question: Any, features: Any) -> None:
+        """Refuse points at which this site's rows have next to no curvature, unless all sites have the same there."""
+        if losses.form == "quadratic" or len(losses.shape) != 1:
+            return
+        about = question.points_at(losses.shape if features is None else (len(features),))
+        if about is None:
+            return
+        null, cox = np.zeros(losses.shape), isinstance(losses, Cox)
+        if not cox:
+            family = (losses._as_glm if isinstance(losses, Logistic) else losses).distribution
+            y = losses._rows.y.astype(np.float64)
+            null[-1] = float(
+                link_of(family.link, np.array([np.average(y > 0 if isinstance(losses, Logistic) else y)]))[0]
+            )
+
+        def curvature(x: Array) -> float:
+            try:
+                return float(sum(one.bend.sum() for one in respond(losses, x, 0) if one.bend is not None))
+            except OutsideError:
+                return 0.0
+
+        needed = LEAST_SHARE * curvature(null)
+        for given in about.x:
+            x = np.asarray(given, np.float64) if features is None else null * 0.0
+            if features is not None:
+                x[features] = given
+            if x[: None if cox else -1].any() and curvature(x) < needed:
+                raise refuse(
+                    "points", "this site does not answer at this point: its rows would add next to nothing, so that "
+                    "the sum would be that of other sites",
+                )  # fmt: skip
+
+    def _sum_losses(self, ask: dict[str, Any], about: About) -> dict[str, Any]:
+        """Return this site's part of the sums of a question about the losses of a model."""
+        spec, of = self._read_model(ask)
+        if digest(dump(About(spec.design, spec.classes, combined=True))) != digest(dump(about)):
+            raise MessageError("a sum must be about what it asks")
+        asked: Any = ask.get("question")
+        (name,) = asked if isinstance(asked, dict) and len(asked) == 1 else ("",)
+        if name not in ANSWERED:
+            raise refuse("kinds", f"at the level 'sums' there is no answer to {name!a} about losses")
+        question: Any = validate(parcels.load(asked[name]), questions()[name], f"a question for {name}")
+        if name in TESTS and "tests" not in self.policy.kinds:
+            raise refuse("kinds", "this site does not send what standard errors need (tests)")
+        model = self._model(spec, of)
+        losses = model.site.losses
+        if "features" in ask:
+            features = ask["features"]
+            if not isinstance(features, np.ndarray) or features.dtype != np.int64 or features.ndim != 1 or not (
+                len(features) and features[0] >= 0 and features[-1] < losses.shape[-1] and (np.diff(features) > 0).all()
+            ):  # fmt: skip
+                raise MessageError("features must be numbers of features, in ascending order")
+            losses = losses.restrict(features)
+        rows, total = float(losses.sizes[0]), ask.get("rows", 1)
+        real: Any = model.site.whole
+        real = real._rule.losses  # behind the guard's door
+        if type(total) is not int or not 1 <= total <= LARGEST_SIZE:
+            raise MessageError("rows must be a number of rows")
+        self._check_share(real, question, ask.get("features"))
+        share = np.array([rows / total])
+        if isinstance(question, Duals):
+            question = dataclasses.replace(question, weights=share)
+        local = LocalLosses(model.site.offer(question, losses), np.arange(1), share, (), 1.0)
+        answer = question.answer(local)
+        if isinstance(answer, LossConstants):
+            return {"constants": share * answer.constants}
+        return answer_tree(answer if isinstance(answer, SumsAtDuals) else question.add_up(answer, np.arange(1)))
 
     # ------------------------------------------------------------ noise
 
@@ -301,11 +487,11 @@ class ProtectedGuard(RequestGuard):
             raise MessageError(f"a release: {error}") from None
         guard.check_design(spec.design, self.policy)
         if spec.family != ("Logistic" if release.loss == "logistic" else "LeastSquares") or spec.ridge.any():
-            raise refuse("kinds", "a release is of a logistic model, or of squares, without a ridge")
+            raise Refusal("a release is of a logistic model, or of squares, without a ridge", rule="kinds")
         declared = self.policy.columns_of_the_table
         missing = [name for name in spec.design.columns if name not in declared]
         if missing:
-            raise refuse("columns", f"this site does not declare the type of the column {missing[0]!r}")
+            raise Refusal(f"this site does not declare the type of the column {missing[0]!r}", rule="columns")
         if release.x is not None and len(release.x) != spec.columns:
             raise MessageError(f"x must have {spec.columns} entries, got {len(release.x)}")
         assert self._ledger is not None
@@ -340,17 +526,33 @@ def declared_schema(policy: Policy) -> Schema:
     return Schema(None, tuple(columns))
 
 
-def check_plain(spec: ModelSpec) -> None:
+def check_plain(spec: ModelSpec, *, times: bool = False) -> None:
     """Refuse models that have more than columns of rows: sites, periods, strata, weights and clusters."""
-    design = spec.design
-    if spec.family not in ("GLM", "Logistic", "LeastSquares"):
-        raise refuse("kinds", f"at this level a model is a GLM, and not {spec.family}")
-    if spec.effects or spec.periods or spec.class_weights or design.strata or design.cluster or design.weights:
-        raise refuse("kinds", "at this level models have no site effects, periods, strata, clusters and weights")
-    if isinstance(design.response, Survival):
-        raise refuse("kinds", "at this level the response is a column, and not times of events")
-    if design.offset is not None or design.filled or not spec.intercept:
-        raise refuse("kinds", "at this level models have an intercept, no offset, and drop rows with missing values")
+    if spec.family not in (("GLM", "Logistic", "LeastSquares", "Cox") if times else ("Logistic", "LeastSquares")):
+        raise refuse("kinds", f"there are no models of the family {spec.family} at this level")
+    if spec.effects or spec.several_rows or spec.class_weights:
+        raise refuse("kinds", "models have no site effects, periods and weights of classes at this level")
+    if not spec.intercept and not (times and spec.family == "Cox"):
+        raise refuse("kinds", "models have an intercept at this level")
+    check_design(spec.design)
+    if isinstance(spec.design.response, Survival) and not times:
+        raise refuse("kinds", "the response is a column at this level, and not times of events")
+
+
+def check_design(design: Design) -> None:
+    """Refuse designs that have more than columns of rows."""
+    if design.strata or design.cluster or design.weights or design.offset is not None:
+        raise refuse("kinds", "models have no strata, clusters, weights and offsets at this level")
+    if design.filled:
+        raise refuse("kinds", 'rows with missing values are dropped at this level: missing="drop"')
+
+
+def _combined(columns: Array) -> bool:
+    """Whether all combinations of columns vary."""
+    if not (columns.max(axis=0) > columns.min(axis=0)).all():
+        return False
+    unit = (columns - columns.mean(axis=0)) / columns.std(axis=0)
+    return bool(np.linalg.eigvalsh(unit.T @ unit / len(unit))[0] > CLEAR)
 
 
 def private_rows(table: SiteTable, spec: ModelSpec, loss: str) -> Rows:

@@ -1,7 +1,8 @@
 """Questions about the tables of sites before and for a model, with their answers.
 
-Questions and answers are dataclasses whose fields are checked (:mod:`fpdfp.cohorts.validation`), and trees of numbers,
-texts and arrays on their way: :func:`write` and :func:`read_question`, :func:`write_answer` and :func:`read_answer`.
+Questions and answers are dataclasses whose fields are checked (:mod:`fpdfp.cohorts.serialization`), and trees of
+numbers, texts and arrays on their way: :func:`write` and :func:`read_question`, :func:`write_answer` and
+:func:`read_answer`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,14 @@ import dataclasses
 import hashlib
 import itertools
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.plausible import check_answer
 from fpdfp.cohorts.question import Question, question, questions, reveals
-from fpdfp.cohorts.serialization import pack
-from fpdfp.cohorts.validation import validate
+from fpdfp.cohorts.serialization import pack, validate
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
@@ -26,12 +26,12 @@ from fpdfp.formula.tree import Coded, Level, Survival
 from fpdfp.inference import Information, add_up
 from fpdfp.scores.site import SiteScores
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, RiskTotal
-from fpdfp.survival.periods import name_periods
+from fpdfp.survival.counts import name_periods
 from fpdfp.survival.proportionality import Proportionality, Transform
 
-#: The types of columns; ``"empty"`` has no value, ``"other"`` is none that models know, such as dates, and ``"hidden"``
-#: is what a site's policy does not allow to use.
-Kind = Literal["number", "integer", "truth", "category", "empty", "other", "hidden"]
+#: The types of columns; ``"date"`` is for durations alone, ``"empty"`` has no value, ``"other"`` is none that models
+#: know, and ``"hidden"`` is what a site's policy does not allow to use.
+Kind = Literal["number", "integer", "truth", "category", "date", "empty", "other", "hidden"]
 #: Where the order of levels comes from: from sorting; from a list that begins with the reference, as the categories
 #: of pandas or R; or from a scale on which the levels lie, as those of an ordered factor.
 Order = Literal["sorted", "listed", "ordered"]
@@ -88,7 +88,7 @@ class SchemaQuestion(Question):
 
     columns: tuple[str, ...] | None = None
 
-    by_site = True
+    plain = True
     reveals = reveals("table", designs="columns", uses="describe")
     answers = Schema
 
@@ -127,6 +127,23 @@ class Sums:
     weight: float = 0.0
 
 
+class SumsTotal(NamedTuple):
+    """What several sites answer about a design: sums, but for the numbers of rows, which are by site.
+
+    Sites tell how many rows they have with their columns, and with the losses of a model how many of them are used.
+    Rows in which a term is not finite are at sites that have no guard, since a guard refuses them.
+    """
+
+    rows: list[int]
+    used: list[int]
+    invalid: list[IntArray]
+    known: IntArray
+    sums: Array
+    levels: list[IntArray]
+    classes: IntArray
+    weight: float
+
+
 @question("sums")
 @dataclasses.dataclass(frozen=True)
 class SumsQuestion(Question):
@@ -135,13 +152,24 @@ class SumsQuestion(Question):
     design: Design
     classes: tuple[Level, ...] = ()
 
-    by_site = True
     reveals = reveals("table", designs="design", settings="classes", uses="add_up")
     answers = Sums
 
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.add_up(self.design, self.classes)
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> SumsTotal:
+        """Return the sums over sites."""
+
+        def total(name: str) -> Any:
+            return sum(getattr(one, name) for one in sent)
+
+        levels = [sum(counts) for counts in zip(*(one.levels for one in sent), strict=True)]
+        return SumsTotal(
+            [one.rows for one in sent], [one.used for one in sent], [one.invalid for one in sent], total("known"),
+            total("sums"), levels, total("classes"), total("weight"),
+        )  # fmt: skip
 
     def check(self, answer: Any) -> None:
         """Refuse sums of another design, and counts that cannot be."""
@@ -320,9 +348,14 @@ class ModelSpec:
             raise MessageError(f"{self.family} must have its classes, got {len(self.classes)}")
 
     @property
+    def several_rows(self) -> bool:
+        """Whether a person may have several rows: of periods, or between events with effects that change with time."""
+        return bool(self.periods) or (self.family == "Cox" and self.design.varies)
+
+    @property
     def by_person(self) -> ModelSpec:
         """A model of periods as one of times, which has a row for each person."""
-        return dataclasses.replace(
+        return self if not self.periods else dataclasses.replace(
             self, family="Cox", distribution=None, periods=(), classes=(), class_weights=(),
             ridge=self.ridge[: len(self.design.names)],
         )  # fmt: skip
@@ -383,11 +416,6 @@ class LogRankQuestion(Question):
         """Return what the table has."""
         return table.log_rank(self.response, self.group, self.strata, self.rho)
 
-    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> LogRank:
-        """Return the sums over sites."""
-        total: LogRank = sum(sent[1:], start=sent[0])
-        return total
-
     def check(self, answer: Any) -> None:
         """Refuse sums of other groups."""
         check_groups(len(self.group.levels), len(answer.observed))
@@ -445,11 +473,6 @@ class ConcordanceQuestion(Question):
         """Return what the table has."""
         return table.concordance(self.spec, self.x)
 
-    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Concordance:
-        """Return the sums over sites."""
-        total: Concordance = sum(sent[1:], start=sent[0])
-        return total
-
 
 @question("proportionality")
 @dataclasses.dataclass(frozen=True)
@@ -474,11 +497,6 @@ class ProportionalityQuestion(Question):
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         return table.proportionality(self.spec, self.x, self.transform)
-
-    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Proportionality:
-        """Return the sums over sites."""
-        total: Proportionality = sum(sent[1:], start=sent[0])
-        return total
 
     def check(self, answer: Any) -> None:
         """Refuse sums of other coefficients."""

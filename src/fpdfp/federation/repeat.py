@@ -40,9 +40,10 @@ def digest_of_data(folder: Path, fingerprint: str) -> str:
 
 
 def write_analysis(
-    folder: Path, engine: Any, estimator: str, given: Mapping[str, Any], objects: Mapping[str, str], fit: Sequence[str]
-) -> None:
-    """Write down from what a fit of a formula can be repeated."""
+    folder: Path, engine: Any, estimator: str, given: Mapping[str, Any], objects: Mapping[str, str], fit: Sequence[str],
+    rows: str = "",
+) -> None:  # fmt: skip
+    """Write down from what a fit of a formula can be repeated, to the rows that meet a condition."""
     try:
         said = {site["name"]: site for site in engine.link.status()["sites"]}
     except (OSError, MessageError):
@@ -53,6 +54,7 @@ def write_analysis(
         "parameters": {name: given[name] for name in given if name not in fit},
         "fit": {name: given[name] for name in given if name in fit},
         "objects": dict(objects),
+        "rows": rows,
         "sites": list(engine.names),
         "versions": versions(),
         "releases": {name: said.get(name, {}).get("software", "unknown") for name in engine.names},
@@ -109,6 +111,10 @@ def repeat(folder: Path | str, federation: Federation, **objects: Any) -> Repeti
     parameters = {
         name: fpdfp.models.read_parameter(value, name) for name, value in before["parameters"].items()
     } | objects
+    if before.get("rows"):
+        federation = federation.filter(before["rows"])  # type: ignore[assignment]
+    fit |= {name: objects.pop(name) for name in ("weights",) if name in objects}
+    parameters = {name: value for name, value in parameters.items() if name not in fit}
     federation.run = f"{folder.name[:48]}-again-{secrets.token_hex(3)}"
     estimator = getattr(fpdfp, before["estimator"])(**parameters)
     estimator.fit(federation, fit.pop("formula"), **fit)

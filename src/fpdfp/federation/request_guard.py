@@ -6,35 +6,38 @@ It knows nothing of how requests arrive. It holds the site's data, and the last 
 from __future__ import annotations
 
 import collections
+import contextlib
+import copy
 import dataclasses
 import datetime
 import hashlib
 import importlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.cohorts import spec
+from fpdfp.cohorts import requests as parcels
+from fpdfp.cohorts.question import questions
 from fpdfp.cohorts.requests import Request
 from fpdfp.cohorts.serialization import pack
 from fpdfp.cohorts.site import Site
-from fpdfp.errors import MessageError, Refusal
+from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.federation import guard, outbox
 from fpdfp.federation.approvals import Approvals
-from fpdfp.federation.asked import describe, write_design
 from fpdfp.federation.audit import Audit
 from fpdfp.federation.budget import Budget
 from fpdfp.federation.descriptives import group_rows, values_of
 from fpdfp.federation.keys import Asker
-from fpdfp.federation.policy import Policy, refuse
+from fpdfp.federation.policy import IDENTIFIERS, Policy, matches, refuse
 from fpdfp.federation.questions import LogRankQuestion
 from fpdfp.federation.rollback import say_full
 from fpdfp.federation.text import log
-from fpdfp.formula.coding import Design
+from fpdfp.formula.coding import Design, InverseWeights
+from fpdfp.formula.parsing import parse_condition
 from fpdfp.formula.tree import columns_of
 from fpdfp.losses.base import Losses
 
@@ -56,7 +59,31 @@ KINDS = {
 #: Refusals by these rules reveal nothing of the rows, and do not count.
 FREE = ("kinds", "budget", "hours", "places", "columns")
 #: The questions that the kind "tests" is about.
-TESTS = ("information", "overdispersion")
+TESTS = ("information", "overdispersion", "jeffreys")
+#: What is asked, in words, for the log.
+WORDS = {
+    "schema": "which columns there are",
+    "sums": "counts and sums for a design",
+    "moments": "means and variances of features",
+    "risk": "how many rows are at risk at which times",
+    "log_rank": "sums for a log-rank test",
+    "baseline": "a baseline hazard",
+    "concordance": "sums for the concordance of risks and times",
+    "evaluation": "how good the predictions of a model are",
+    "calibration": "sums for the calibration of a model",
+    "propose": "a variable to be approved, or the states of such",
+    "budget": "what is left of the budget",
+    "plan": "leave for a declared path or cross-validation",
+    "facts": "sizes",
+    "bounds": "bounds of the curvature",
+    "gather": "what a preconditioner is made of",
+    "constants": "constants in other coordinates",
+    "at": "losses or gradients at a point",
+    "duals": "sums for an error bound",
+    "answers": "a certificate",
+    "memory": "all that clients remember",
+    "update": "a round's work",
+}
 
 
 class Table(Protocol):
@@ -75,8 +102,10 @@ class Table(Protocol):
 class Model:
     """A model that a site answers for, with what the guard counts of it."""
 
-    def __init__(self, losses: Losses, policy: Policy, budget: Budget, analysis: str, people: Any = None) -> None:
-        self.policy, self._budget, self.analysis, self.people = policy, budget, analysis, people
+    def __init__(
+        self, losses: Losses, policy: Policy, budget: Budget, analysis: str, people: Any = None, design: str = ""
+    ) -> None:
+        self.policy, self._budget, self.analysis, self.people, self._design = policy, budget, analysis, people, design
         data: Any = guard.GuardedData(losses, self, guard.ALL)
         self.site = Site(data, self._offer)
 
@@ -88,10 +117,15 @@ class Model:
         """Count points at which it is answered."""
         self._budget.spend_points(self.analysis, points)
 
+    def note_fitted(self, x: Array) -> None:
+        """Note coefficients of a fit, for weights by its predictions."""
+        if self._design:
+            self._budget.note_fitted(self._design, digest_of(x.ravel()))
+
     def note_outside(self) -> None:
         """Count a point outside the domain: its status reveals where the extreme rows lie."""
         if self._budget.count_refusal():
-            raise refuse("points", "too many points were outside the domain of models at this site")
+            raise refuse("outside_often")
 
     def divide(self, rows: int, key: bytes, folds: int) -> None:
         """Count a division of rows into folds."""
@@ -121,6 +155,9 @@ class RequestGuard:
     def __init__(self, name: str, table: Table, policy: Policy, folder: Path, questions: Any = None) -> None:
         self.name, self.policy, self.folder = name, policy, Path(folder)
         #: The table and the policy of the file, to which variables are added that were approved since.
+        table = copy.copy(table)
+        # Columns are made here by approved definitions alone.
+        table.derives = False  # type: ignore[attr-defined]
         self._table, self._policy, self._approved = table, policy, dict[str, str]()
         self.table: Any = table if not policy.variables else table.with_variables(policy.variables)  # type: ignore[attr-defined]
         self.approvals = Approvals(self.folder)
@@ -128,6 +165,12 @@ class RequestGuard:
         #: A key that distinguishes the data from others, for runs that continue after a restart of the site.
         self._data = str(getattr(table, "fingerprint", ""))
         self._rows = int(getattr(table, "rows", 0))
+        #: The condition of the rows that are asked about.
+        self._condition = ""
+        names = [*getattr(table, "columns", ()), *policy.variables]
+        for pattern in [*policy.columns, *(one for one in policy.never if one not in IDENTIFIERS)]:
+            if names and not any(matches(name, [pattern]) for name in names):
+                log.warning("the policy names the columns %r, of which the table has none", pattern)
         self.audit = Audit(self.folder)
         try:
             self.budget = Budget(self.folder, policy, None if self.audit.last is None else self.audit.last.spent)
@@ -218,7 +261,8 @@ class RequestGuard:
         given = asked.get("spec", asked.get("question"))
         if not isinstance(given, dict) or not ({"design", "spec", "response"} & set(given)):
             return ""
-        return f": {write_design(given)} [{digest_of(given)[:16]}]"
+        rows = f", rows with {asked['rows']}"[:500] if asked.get("rows") else ""
+        return f": {write_design(given)}{rows} [{digest_of(given)[:16]}]"
 
     def _admit(self, asked: dict[str, Any], kind: str, run: str) -> None:
         """Refuse what the policy does not allow before anything is computed."""
@@ -226,17 +270,13 @@ class RequestGuard:
         policy, spent = self.policy, self.budget.spent
         if policy.goes_by("budget") and spent.refusals >= policy.refusals:
             if (self.folder / STOPPED).exists():
-                raise refuse(
-                    "budget", "this site answers nothing until its owner has looked at what it refused",
-                    f"remove the file {self.folder / STOPPED} when you have",
-                )  # fmt: skip
+                raise refuse("stopped", f"remove the file {self.folder / STOPPED} when you have")
             self.budget.forgive()
-        if not policy.is_open(self.clock()):
-            raise refuse("hours", f"this site does not answer at this hour; it does on {policy.hours}")
-        if kind not in self.kinds or (policy.goes_by("kinds") and self.kinds[kind] not in policy.kinds):
-            raise refuse("kinds", f"this site does not answer what is of the kind {self.kinds.get(kind, kind)!a}")
-        if asked.get("each") and not policy.single_sites:
-            raise refuse("kinds", "this site does not show its results by themselves")
+        policy.refuse_if(not policy.is_open(self.clock()), "hours", hours=policy.hours)
+        if kind not in self.kinds:
+            raise refuse("kind", kind=kind)
+        policy.refuse_if(self.kinds[kind] not in policy.kinds, "kind", kind=self.kinds[kind])
+        policy.refuse_if(asked.get("each") and not policy.single_sites, "single")
         if not run:
             raise MessageError("a request must name its run")
         self.budget.compare_data(run, self._data)
@@ -259,7 +299,40 @@ class RequestGuard:
         return {"reply": dict.fromkeys(self._policy.variables, "yes") | known}
 
     def _compute(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
-        """Return the reply."""
+        """Return the reply, about the rows that meet a condition where there is one."""
+        if not asked.get("rows"):
+            return self._compute_whole(asked, kind)
+        table, rows = self.table, self._rows
+        try:
+            self.table, self._condition = self._filter(asked["rows"]), asked["rows"]
+            self._rows = len(self.table)
+            return self._compute_whole(asked, kind)
+        finally:
+            self.table, self._rows, self._condition = table, rows, ""
+
+    def _filter(self, condition: Any) -> Any:
+        """Return the rows that meet a condition; refuse one that tells few rows, with those before it or alone."""
+        if not isinstance(condition, str):
+            raise MessageError("a condition must be a text")
+        try:
+            node, found = parse_condition(condition), self.table.where(condition)
+        except ArgumentError as error:
+            raise MessageError(f"the condition {condition[:100]!a} cannot be used: {error}") from None
+        guard.check_condition(node, self.policy)
+        # By its definition: what a variable's name means may change.
+        text = self.policy.variables.get(condition.strip(), condition)
+        known = self._rows_of([one for one in self.budget.spent.conditions if one != text])
+        guard.check_parts([*known, found], self.policy)
+        self.budget.note_condition(text)
+        return self.table.take(found)
+
+    def _rows_of(self, conditions: list[str]) -> Iterator[Array]:
+        """Yield the rows of conditions of before, but for those of columns that the table has no more."""
+        for one in conditions:
+            with contextlib.suppress(ArgumentError):
+                yield self.table.where(one)
+
+    def _compute_whole(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
         if kind == "request":
             return self._answer_request(asked)
         if kind == "budget":
@@ -278,7 +351,7 @@ class RequestGuard:
 
     def _begin(self, analysis: Any, model: Any = "") -> str:
         """Pay for an analysis, and return its digest."""
-        digest = digest_of(analysis)
+        digest = digest_of([analysis, self._condition] if self._condition else analysis)
         self._new = self.budget.begin(digest, digest_of(model) if model else "")
         return digest
 
@@ -286,7 +359,15 @@ class RequestGuard:
         return guard.hide(self.questions.write_answer(self.table.answer(question)), self.policy)
 
     def _check_design(self, design: Any, means: Any, centre: Any = None) -> None:
-        guard.check_design(design, self.policy)
+        guard.check_design(design, self.policy, self.budget.spent.edges)
+        weights = getattr(design, "weights", None)
+        if isinstance(weights, InverseWeights):
+            known = self.budget.spent.fitted.get(digest_of(guard.analysis_of(weights.treatment)), [])
+            self.policy.refuse_if(digest_of(np.array(weights.coefficients)) not in known, "fitted")
+        for spline in guard.knots_of(design, self.policy) if isinstance(design, Design) else ():
+            # One set of knots of a kind: others on both sides of few rows would tell these.
+            what = f"{len(spline.knots)} knots ({spline.spline} {spline.degree}) of {spline.of}{self._condition}"
+            self.budget.fix_times(what, digest_of([spline.lower, *spline.knots, spline.upper]))
         guard.check_size(self._rows or 10**9, design.width, self.policy)
         if isinstance(design, Design):
             guard.check_centres(design, self.table.complete(design)[1], self.policy, means, centre)
@@ -323,6 +404,7 @@ class RequestGuard:
         guard.check_groups(np.bincount(group + 1, minlength=groups + 1), self.policy)
         for name, edges in zip(question.columns, getattr(question, "edges", ()), strict=False):
             self.budget.fix_times(f"edges of {name}", digest_of(edges))
+            self.budget.spent.edges[name] = [float(one) for one in edges]
         self._begin(["description", sorted(question.columns), sorted(factors)], self.questions.dump(question))
 
         def values(name: str) -> list[Array]:
@@ -333,14 +415,12 @@ class RequestGuard:
     def _answer_times(self, question: Any) -> Any:
         """Answer a question about times of events."""
         policy = self.policy
-        if getattr(question, "times", ()) is None and "ranges" not in policy.kinds:
-            raise refuse("kinds", "this site answers at given times only: its own are times of single rows")
-        if getattr(question, "tells_pairs", False):
+        no_times = getattr(question, "times", ()) is None
+        policy.refuse_if(no_times and "ranges" not in policy.kinds, "ranges")
+        if question.tells_pairs:
             guard.check_products(policy)
         response = question.spec.design.response if hasattr(question, "spec") else question.response
         if hasattr(question, "spec"):
-            if question.tells_pairs:
-                guard.check_products(policy)
             losses = self._losses(question.spec)
             guard.check_predictions(question, losses, policy)
             analysis = self._begin(guard.analysis_of(question.spec.design), self.questions.dump(question.spec))
@@ -349,10 +429,13 @@ class RequestGuard:
             columns = [] if question.group is None else [question.group.coded]
             for name in [*columns, *getattr(question, "strata", ()), *columns_of(question.response)]:
                 guard.check_column(name, policy)
-            if policy.goes_by("places"):
-                guard.check_response(question.response, policy)
-            if isinstance(question, LogRankQuestion):
-                guard.check_strata(self.table.strata_of(question), policy)
+            guard.check_response(question.response, policy)
+            if question.group is not None:  # sums over all rows, less those by group, tell rows without a group
+                without = int((group_rows(self.table, question.group)[0] < 0).sum())
+                guard.check_cells(without, f"rows without a value of {question.group.coded!a}", policy)
+            if isinstance(question, LogRankQuestion):  # a test in one of two rows reveals these
+                strata = np.unique(self.table.strata_of(question), return_counts=True)[1]
+                guard.check_cells(strata, "strata", policy)
             about = [self.questions.dump(question.response), columns, list(getattr(question, "strata", ()))]
             self._begin(about, [getattr(question, "rho", 0.0)])
         if getattr(question, "times", None) is not None:
@@ -360,7 +443,9 @@ class RequestGuard:
         return guard.protect_times(self.table.answer(question), policy)
 
     def _fix_times(self, what: str, response: Any, times: Any) -> None:
-        self.budget.fix_times(f"{what} of {response.leaves}", digest_of(np.asarray(times, dtype=np.float64)))
+        for column in (response.leaves, response.enters):
+            if column is not None:
+                self.budget.fix_times(f"{what} of {column}", digest_of(np.asarray(times, dtype=np.float64)))
 
     def _answer_predictions(self, question: Any) -> Any:
         """Answer a question about a model's predictions."""
@@ -377,9 +462,10 @@ class RequestGuard:
         design: Any = getattr(described, "design", None)
         if design is not None:
             self._check_design(design, described.means, described.centre)
-        if getattr(described, "periods", ()):
-            self._fix_times("periods", design.response, described.periods)
-            guard.check_model(self.table.losses(described.by_person, self.name), self.policy)
+        if getattr(described, "several_rows", False):
+            if described.periods:
+                self._fix_times("periods", design.response, described.periods)
+            guard.check_model(self.table.losses(described.by_person, self.name, split=False), self.policy)
         losses: Losses = self.table.losses(described, self.name)
         guard.check_model(losses, self.policy)
         return losses
@@ -389,6 +475,7 @@ class RequestGuard:
         name = asked.get("model")
         if not isinstance(name, str) or not 0 < len(name) <= 64:
             raise MessageError("a request must name its model")
+        name += self._condition
         if name not in self._models:
             if "spec" not in asked:
                 return {"needs_model": True}
@@ -396,7 +483,7 @@ class RequestGuard:
             if len(self._models) > MODELS:
                 self._models.popitem(last=False)
         self._models.move_to_end(name)
-        request = Request.read(spec.load(asked.get("request")))
+        request = Request.read(parcels.load(asked.get("request")))
         self._check_request(request)
         return {"reply": self._models[name].site.handle(request)}
 
@@ -405,17 +492,18 @@ class RequestGuard:
         losses = self._losses(described)
         design = getattr(described, "design", None)
         analysis = self._begin(tree if design is None else guard.analysis_of(design), tree)
-        people = self.table.people(described) if getattr(described, "periods", ()) else None
-        return Model(losses, self.policy, self.budget, analysis, people)
+        people = self.table.people(described) if getattr(described, "several_rows", False) else None
+        # Only coefficients of features as they are can weigh rows.
+        plain = isinstance(design, Design) and not described.centre.any() and (described.scale == 1.0).all()
+        key = digest_of(guard.analysis_of(design)) if plain and not described.ridge.any() else ""  # type: ignore[arg-type]
+        return Model(losses, self.policy, self.budget, analysis, people, key)
 
     def _check_request(self, request: Request) -> None:
         """Refuse what the policy does not allow of a solver's request."""
         policy = self.policy
-        for question in request.questions if policy.goes_by("kinds") else ():
-            if question.name == "memory":
-                raise refuse("kinds", "this site does not send the memory of a run ('memory')")
-            if question.name in TESTS and "tests" not in policy.kinds:
-                raise refuse("kinds", "this site does not send what standard errors need (tests)")
+        for question in request.questions:
+            policy.refuse_if(question.name == "memory", "memory")
+            policy.refuse_if(question.name in TESTS and "tests" not in policy.kinds, "tests")
         job = request.about.job
         if job is not None and "hessian" in job.algorithm.reply_shapes():
             guard.check_products(policy)
@@ -454,3 +542,98 @@ def _shorten(tree: dict[str, Any]) -> dict[str, Any]:
 def digest_of(tree: Any) -> str:
     """Return a text that distinguishes questions and models."""
     return hashlib.sha256(pack(tree)).hexdigest()[:32]
+
+
+# --- What is asked, in words, for the log -----------------------------------------------------------------------------
+
+
+def describe(asked: dict[str, Any]) -> str:
+    """Say in words what is asked.
+
+    >>> describe({"kind": "request", "request": {"update": {"round": 3}, "at": {"parts": ["gradients"]}}})
+    "a round's work (round 4); losses or gradients at a point (gradients)"
+    """
+    kind, request = asked.get("kind"), asked.get("request")
+    if kind == "plan":
+        return f"{WORDS['plan']}: {_counted(asked, 'problems')}, {_counted(asked, 'folds')}"
+    if kind != "request" or not isinstance(request, dict):
+        return WORDS.get(str(kind), "something unknown")
+    said = []
+    known = questions()
+    for name in (name for name in request if name in known):
+        given = request[name] if isinstance(request[name], dict) else {}
+        part, detail = name if name in WORDS else "gather", ""
+        if part == "update" and type(given.get("round")) is int:
+            detail = f" (round {given['round'] + 1})"
+        elif part == "at" and isinstance(given.get("parts"), list):
+            detail = f" ({', '.join(str(one)[:16] for one in given['parts'][:2])})"
+        elif part == "duals":
+            detail = f" ({str(given.get('part'))[:16]})"
+        elif part == "gather" and (many := describe_many(name, given)):
+            said.append(many)
+            continue
+        said.append(WORDS[part] + detail)
+    return "; ".join(said) or "nothing"
+
+
+def describe_many(name: str, asked: dict[str, Any]) -> str:
+    """Say what a question about many points requests; nothing of another."""
+    if name not in ("many_points", "dual_sums", "held_scores"):
+        return ""
+    if name == "held_scores":
+        about = asked.get("about")
+        held = about.get("held") if isinstance(about, dict) else None
+        count = held.size if isinstance(held, np.ndarray) else "some"
+        return f"scores ({str(asked.get('score'))[:16]}) of the rows that are left out, at {count} points"
+    held, curved, folds = (asked.get(name) for name in ("held", "curved", "folds"))
+    if not (isinstance(held, np.ndarray) and isinstance(curved, np.ndarray) and held.dtype.kind == "i"):
+        return ""
+    without = int((held >= 0).sum())
+    rows = f", at {without} of them without a fold of the rows" if without and folds is not None else ""
+    if name == "dual_sums":
+        return f"sums for error bounds at {held.size} points{rows}"
+    return f"losses and gradients at {held.size} points{rows}; {curved.size} Hessians"
+
+
+def _counted(asked: dict[str, Any], name: str) -> str:
+    count = asked.get(name, 0)
+    return f"{count} {name}" if type(count) is int else f"no number of {name}"
+
+
+def write_design(given: dict[str, Any]) -> str:
+    """Write what is asked as a formula, from the trees that are evaluated and not from the names they are given.
+
+    >>> age = {"factors": [{"name": "x", "value": {"column": "age"}}]}
+    >>> write_design({"response": {"column": "died"}, "terms": [age]})
+    'died ~ age'
+    """
+    tree = given.get("spec", given)
+    tree = tree.get("design", tree) if isinstance(tree, dict) else {}
+    terms = [":".join(_write(one) for one in term.get("factors", ())) for term in tree.get("terms", ())]
+    more = [f"{name}({_write(tree[name])})" for name in ("offset", "weights", "cluster", "group") if tree.get(name)]
+    strata = [f"strata({', '.join(map(str, tree['strata']))})"] if tree.get("strata") else []
+    return f"{_write(tree.get('response'))} ~ {' + '.join([*terms, *more, *strata]) or '1'}"[:2000]
+
+
+def _write(node: Any) -> str:
+    """Write a node of a tree."""
+    if not isinstance(node, dict):
+        return str(node)
+    parts = {name: _write(one) for name, one in node.items() if one is not None}
+    if "value" in node:
+        return parts["value"]
+    for name in ("column", "number", "text", "coded"):
+        if name in node:
+            return parts[name]
+    sign = node.get("operator") or node.get("comparison") or node.get("logic")
+    if sign:
+        return f"({parts.get('left')} {sign} {parts.get('right')})"
+    if "function" in node:
+        return f"{node['function']}({parts.get('of')})"
+    if "leaves" in node:
+        return f"Surv({', '.join(parts[name] for name in ('enters', 'leaves', 'event') if name in parts)})"
+    if "treatment" in node:
+        return f"inverse probability of {write_design(node['treatment'])}"
+    if "poly" in node:
+        return f"poly({parts['poly']}, {node.get('degree')})"
+    return f"{node.get('spline', 'node')}({', '.join(parts.values())})"

@@ -21,16 +21,61 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import hmac
 import itertools
 import re
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import keys
-from fpdfp.federation.secret import Secret
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+SECRET = "secret.key"
+LENGTH = 32
+
+
+class Secret:
+    """A secret of 32 bytes.
+
+    Attributes
+    ----------
+    identity
+        The private Ed25519 key.
+    public
+        Its public half, 32 bytes: who the member is.
+
+    Examples
+    --------
+    >>> Secret(bytes(32)).public.hex()[:16]
+    'fcf7cca634ed6aa0'
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        if len(secret) != LENGTH:
+            raise ValueError(f"a secret must have {LENGTH} bytes, got {len(secret)}")
+        self._secret = secret
+        self.identity: Ed25519PrivateKey = Ed25519PrivateKey.from_private_bytes(self.derive(b"identity"))
+        self.public = self.identity.public_key().public_bytes_raw()
+
+    @classmethod
+    def of(cls, folder: Path) -> Secret:
+        """Return the secret in a folder; it is made if missing."""
+        path = Path(folder) / SECRET
+        if not path.exists():
+            keys.write_private(path, secrets.token_bytes(LENGTH))
+        return cls(path.read_bytes())
+
+    def derive(self, purpose: bytes) -> bytes:
+        """Return 32 bytes for a purpose."""
+        return hmac.digest(self._secret, b"fpdfp secret" + purpose, "sha256")
+
 
 HELLO, SEALED, UNKNOWN = b"H", b"S", b"U"
 KEY, SIGNATURE, SESSION, NUMBER, NONCE = 32, 64, 8, 8, 12

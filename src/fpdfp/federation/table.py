@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -9,36 +10,203 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fpdfp import losses as families
+from fpdfp import families
+from fpdfp import losses as kinds
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import Offer, Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, ArgumentTypeError
-from fpdfp.federation.columns import DECLARED, FEW, Column, find_type, read_frame, show
+from fpdfp.families import Binomial
+from fpdfp.federation.columns import DECLARED, FEW, Column, define, find_type, read_frame, show
 from fpdfp.federation.descriptives import Descriptions, Histograms, count_below, summarise
-from fpdfp.federation.predictions import predict, score_model
 from fpdfp.federation.questions import Baselines, ColumnSchema, LogRankQuestion, ModelSpec, Schema, Sums
-from fpdfp.federation.times import (
-    add_log_rank,
-    count_at_risk,
-    evaluate_response,
-    find_baselines,
-    find_concordance,
-    read_clusters,
-    read_strata,
-    read_times,
-    strata_of,
-)
-from fpdfp.formula.coding import Design
-from fpdfp.formula.evaluation import Values, codes, evaluate, level_of
-from fpdfp.formula.parsing import nearest, parse_variable
-from fpdfp.formula.tree import Coded, Expression, Level, Spline, Survival
+from fpdfp.formula.coding import Design, InverseWeights
+from fpdfp.formula.evaluation import Rows, Values, codes, evaluate, level_of
+from fpdfp.formula.parsing import is_definition, name_of, nearest, parse_condition, parse_variable
+from fpdfp.formula.tree import Coded, Expression, Level, Spline, Survival, columns_of
 from fpdfp.formula.tree import Column as ColumnNode
 from fpdfp.inference import Information
-from fpdfp.losses import Losses
-from fpdfp.scores.site import SiteScores, information_of
-from fpdfp.survival import Concordance, LogRank, RiskCounts, Times, split_periods
+from fpdfp.losses import Cox, Losses
+from fpdfp.losses.classes import LINKS, Link, base_of
+from fpdfp.losses.cox import Ties
+from fpdfp.scores.site import Predicted, SiteScores, information_of, score_rows
+from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, Times, split_periods
+from fpdfp.survival.concordance import DIGITS as DIGITS
 from fpdfp.survival.proportionality import Proportionality, Transform, add_proportionality
+
+
+class Predictor(NamedTuple):
+    """A model with its coefficients, as losses of its kind have them.
+
+    Attributes
+    ----------
+    kind
+        The losses of the model.
+    x
+        Its coefficients.
+    classes
+        How many classes there are, for models of several.
+    family
+        The family of outcomes of a GLM.
+    link
+        The link of ``"Ordinal"``.
+    """
+
+    kind: str
+    x: Array
+    classes: int = 0
+    family: Any = None
+    link: Link = "logit"
+
+    @classmethod
+    def of(cls, spec: ModelSpec, x: Array) -> Predictor:
+        """Return the model of a specification."""
+        family = None if spec.distribution is None else spec.distribution.make()
+        return cls(spec.family, x, len(spec.classes), family, spec.link)
+
+    @property
+    def outcomes(self) -> Any:
+        """The family of outcomes, as scores know it."""
+        known = {
+            "Logistic": families.Binomial(), "LeastSquares": families.Gaussian(), "GLM": self.family, "Cox": "cox",
+            "Ordinal": "ordinal",
+        }  # fmt: skip
+        return known.get(self.kind, "multinomial")
+
+    def predict(self, rows: Any) -> Predicted:
+        """Return rows of a model (:class:`fpdfp.federation.table.ModelRows`) with what is predicted for them."""
+        y = rows.y if self.kind != "Cox" else rows.times
+        return Predicted(self.outcomes, self._predictors(rows), y, rows.weights, rows.strata)
+
+    def _predictors(self, rows: Any) -> Array:
+        X, x = rows.X, self.x
+        if self.kind == "Softmax":
+            return np.asarray(X @ x.T)
+        if self.kind == "Multinomial":
+            z = np.asarray(X @ x.reshape(self.classes - 1, X.shape[1]).T)
+            z = z if rows.offset is None else z + rows.offset.reshape(len(z), -1)
+            return np.concatenate([np.zeros((len(z), 1)), z], axis=1)
+        shift = 0.0 if rows.offset is None else rows.offset
+        if self.kind != "Ordinal":
+            return np.asarray(X @ x + shift)
+        place = X @ x[: X.shape[1]] + shift
+        inner = base_of(self.link, self.classes) + x[X.shape[1] :] - place[:, None]
+        ends = np.concatenate([np.full((len(place), 1), -np.inf), inner, np.full((len(place), 1), np.inf)], axis=1)
+        with np.errstate(all="ignore"):
+            return -LINKS[self.link].interval(ends[:, 1:], ends[:, :-1]).value
+
+
+def predict(rows: Any, spec: ModelSpec, x: Array) -> Predicted:
+    """Return the rows of a model (``ModelRows``) with what is predicted for them."""
+    return Predictor.of(spec, x).predict(rows)
+
+
+def score_model(rows: Any, spec: ModelSpec, x: Array, more: Sequence[Array]) -> SiteScores:
+    """Return how good the predictions for the rows of a model are, at some coefficients and at more of them."""
+    others = [score_rows(predict(rows, spec, one), scores_only=True) for one in more]
+    return dataclasses.replace(score_rows(predict(rows, spec, x)), more=others)
+
+
+def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
+    """Return the response of each row, NaN where it is none; of times the time."""
+    if not isinstance(node, Survival):
+        return evaluate(node, rows, {})
+    time, event = evaluate(node.leaves, rows, {}), evaluate(node.event, rows, {})
+    valid = np.isfinite(time) & np.isin(event, (0.0, 1.0))
+    if node.enters is not None:
+        entry = evaluate(node.enters, rows, {})
+        valid &= np.isfinite(entry) & (entry < np.where(valid, time, -np.inf))
+    return np.where(valid, time, np.nan)
+
+
+def read_times(node: Survival, rows: Rows) -> Times:
+    """Return the times of rows; refuse anything else."""
+    bad = int((~np.isfinite(evaluate_response(node, rows))).sum())
+    if bad:
+        raise ArgumentError(
+            "the response",
+            f"is no event time in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
+            "enter before they leave",
+        )
+    entry = None if node.enters is None else evaluate(node.enters, rows, {})
+    return Times.of(evaluate(node.leaves, rows, {}), evaluate(node.event, rows, {}), entry)
+
+
+def read_strata(columns: tuple[str, ...], rows: Rows) -> Array:
+    """Return the name of each row's stratum, such as ``"sex=F, stage=II"``; empty where there is one alone."""
+    names = np.full(len(rows), "", dtype=object)
+    for column in columns:
+        found = rows.values(column)
+        if found.levels is None and (found.numbers != np.floor(found.numbers)).any():
+            raise ArgumentError(f"the column {column!r}", "must hold texts or integers to define strata")
+        own, number = np.unique(found.numbers, return_inverse=True)
+        labels = np.array([f"{column}={level_of(one, found.levels)}" for one in own.tolist()], dtype=object)
+        names = labels[number] if column == columns[0] else names + ", " + labels[number]
+    return names.astype(str)
+
+
+def read_clusters(column: str, rows: Rows) -> Array:
+    """Return a number for each row, the same for rows that belong together."""
+    return np.unique(rows.values(column).numbers, return_inverse=True)[1].astype(np.float64)
+
+
+def count_at_risk(table: Any, response: Survival, group: Coded | None, times: Array | None) -> RiskCounts:
+    """Count who is at risk in each level of a column."""
+    _, own, groups, count = _groups(table, response, group)
+    return RiskCounts.of(own, groups, count, times=times)
+
+
+def add_log_rank(table: Any, response: Survival, group: Coded, strata: tuple[str, ...], rho: float) -> LogRank:
+    """Add up what a log-rank test needs, over strata."""
+    rows, times, groups, count = _groups(table, response, group, strata)
+    labels = read_strata(strata, rows)
+    sums = [
+        LogRank.of(RiskCounts.of(Times(*(one[own] for one in times)), groups[own], count), rho)
+        for own in (labels == label for label in np.unique(labels))
+    ]
+    return sum(sums[1:], start=sums[0])
+
+
+def strata_of(table: Any, response: Survival, group: Coded, strata: tuple[str, ...]) -> Array:
+    """Return the stratum of each row of a log-rank test."""
+    return read_strata(strata, _groups(table, response, group, strata)[0])
+
+
+def _groups(
+    table: Any, response: Survival, group: Coded | None, strata: tuple[str, ...] = ()
+) -> tuple[Any, Times, IntArray, int]:
+    """Return the rows in which nothing is missing, their times and groups, and how many groups there are."""
+    columns = list(dict.fromkeys([*columns_of([response, group]), *strata]))
+    complete = ~np.any([table.values(name).missing for name in columns], axis=0)
+    if not complete.any():
+        raise ArgumentError("table", "must have rows without missing values in the columns of the question, got none")
+    rows = table.take(complete, columns)
+    times = read_times(response, rows)
+    if group is None:
+        return rows, times, np.zeros(len(rows), dtype=np.int64), 1
+    return rows, times, codes(group.coded, group.levels, rows), len(group.levels)
+
+
+def find_concordance(rows: Any, x: Array) -> Concordance:
+    """Return the concordance of the risks of rows with their times."""
+    risk = rows.X @ x + (0.0 if rows.offset is None else rows.offset)
+    return Concordance.of(
+        rows.times, np.round(risk, DIGITS), strata=rows.strata, weights=rows.weights, clusters=rows.clusters
+    )
+
+
+def find_baselines(rows: Any, x: Array, ties: Ties, times: Array | None = None) -> Baselines:
+    """Return the baseline hazard of each stratum of rows."""
+    losses = Cox(
+        rows.X, rows.times.time, rows.times.event, entry=rows.times.entry, strata=rows.strata, weights=rows.weights,
+        offset=rows.offset, ties=ties,
+    )  # fmt: skip
+    found = losses.hazards(x, 0)
+    hazards = [Baseline.of(*one[1:5], one.events.astype(np.float64)) for one in found]
+    if times is not None:
+        hazards = [one.at(times) for one in hazards]
+    return Baselines(tuple(str(one.stratum) for one in found), hazards)
+
 
 #: Texts of at most this many different values have levels.
 MANY = 1000
@@ -53,6 +221,9 @@ class SiteTable:
         The columns by name.
     rows
         How many rows there are.
+    derives
+        Whether columns are made where they are named by a definition, as ``cut(age, [40, 60])``. In a site's table
+        there are only those that it has approved.
 
     Examples
     --------
@@ -65,12 +236,15 @@ class SiteTable:
     stage category ('I', 'II') 0
     """
 
-    def __init__(self, columns: Mapping[str, Column], rows: int) -> None:
+    def __init__(self, columns: Mapping[str, Column], rows: int, *, derives: bool = False) -> None:
         self.columns = dict(columns)
         self.rows = rows
+        self.derives = derives
 
     @classmethod
-    def read(cls, source: Any, columns: Mapping[str, Mapping[str, Any]] | None = None) -> Self:
+    def read(
+        cls, source: Any, columns: Mapping[str, Mapping[str, Any]] | None = None, *, derives: bool = False
+    ) -> Self:
         """Return the table of a CSV or Parquet file, or of a data frame of pandas or Polars.
 
         Parameters
@@ -82,6 +256,9 @@ class SiteTable:
             What is known of some columns: ``{"age": {"unit": "years", "type": "number"}}``, and the order of
             ``"levels"`` of a categorical one. Types are found from the values where none is given. ``"missing"`` lists
             codes that mean no value, as ``["?", -9]``, and ``"recode"`` describes what to put in place of some values.
+            Dates that are not written as 2024-03-31 have ``"type": "date"`` and a ``"format"``, as ``"%d.%m.%Y"``.
+        derives
+            As of the class.
         """
         frame = read_frame(source)
         declared = {str(name): dict(given) for name, given in (columns or {}).items()}
@@ -101,7 +278,7 @@ class SiteTable:
             names[place]: find_type(names[place], frame.iloc[:, place], declared.get(names[place], {}))
             for place in kept
         }
-        return cls(made, len(frame))
+        return cls(made, len(frame), derives=derives)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -121,6 +298,8 @@ class SiteTable:
 
     def column(self, name: str) -> Column:
         """Return a column, or name which name is near."""
+        if self.derives and name not in self.columns and is_definition(name):
+            self.columns[name] = define(parse_variable(name), self)  # type: ignore[arg-type]
         if name not in self.columns:
             raise ArgumentError(
                 f"the column {name!r}",
@@ -131,32 +310,42 @@ class SiteTable:
     def values(self, column: str) -> Values:
         """Return the values of a column, as formulas read them."""
         found = self.column(column)
+        if found.kind == "date":
+            raise ArgumentError(f"the column {column!r}", "holds dates; write years(start, end), or days or months")
         if found.kind == "other":
             raise ArgumentError(f"the column {column!r}", "holds neither numbers nor texts, so it cannot be in a model")
         return Values(found.numbers, found.missing, found.levels)
 
     def with_variables(self, variables: Mapping[str, str]) -> SiteTable:
-        """Return the table with columns that are defined by expressions of others, as ``{"old": "age >= 65"}``.
+        """Return the table with columns that are defined by others, as ``{"old": "age >= 65"}``, and no further ones.
 
-        Splines have several columns: they are terms of formulas, and no columns of a table.
+        A definition such as ``cut(age, [40, 60])`` is a name of its column as well. Splines have several columns: they
+        are terms of formulas, and no columns of a table.
         """
-        made = dict(self.columns)
+        made, whole = dict(self.columns), SiteTable(self.columns, self.rows, derives=True)
         for name, text in variables.items():
             node = parse_variable(text)
             if name in made:
                 raise ArgumentError("variables", f"must have names that no column has, got {name!r}")
             if not isinstance(node, Spline):
-                values = evaluate(node, self, {})
-                missing = ~np.isfinite(values)
-                whole = (values[~missing] == np.rint(values[~missing])).all()
-                made[name] = Column("integer" if whole else "number", np.where(missing, 0.0, values), missing)
-        return SiteTable(made, self.rows)
+                made[name] = define(node, whole)
+                if is_definition(text):
+                    made[name_of(text)] = made[name]
+        return SiteTable(made, self.rows, derives=self.derives)
+
+    def where(self, text: str) -> Array:
+        """Return in which rows a condition holds, as ``"age >= 18"`` or the name of a variable."""
+        found = define(parse_condition(text), self)
+        if not np.isin(found.numbers[~found.missing], (0.0, 1.0)).all():
+            raise ArgumentError("condition", f"must be true or false in each row, as 'age >= 18', got {text!r}")
+        met: Array = (found.numbers == 1.0) & ~found.missing
+        return met
 
     def take(self, rows: Array, columns: Sequence[str] | None = None) -> SiteTable:
         """Return some rows, of some columns or all."""
         names = self.columns if columns is None else columns
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
-        return SiteTable({name: self.column(name).take(rows) for name in names}, count)
+        return SiteTable({name: self.column(name).take(rows) for name in names}, count, derives=self.derives)
 
     def answer(self, question: Question, check: Callable[[Array], None] | None = None, site: str = "") -> Any:
         """Answer a question about the table.
@@ -168,33 +357,45 @@ class SiteTable:
             raise ArgumentTypeError("question", f"must be one about a table, got {type(question).__name__}")
         return question.answer(Offer(TableView(self, check, site), question.reveals.uses))
 
-    def losses(self, spec: ModelSpec, site: str = "") -> Losses:
-        """Return the losses of a model on this table, one client; ``site`` is the name of the site that has it."""
-        return make_losses(spec, [self.features(spec, site)])
+    def losses(self, spec: ModelSpec, site: str = "", *, split: bool = True) -> Losses:
+        """Return the losses of a model on this table, one client; ``site`` is the name of the site that has it.
+
+        Without ``split`` each person has one row, also for effects that change with time.
+        """
+        return make_losses(spec, [self.features(spec, site, split=split)])
 
     def people(self, spec: ModelSpec) -> IntArray:
         """Return which person each row of a model of periods is of."""
-        times = self.features(spec.by_person).times
+        times = self.features(spec.by_person, split=False).times
         assert times is not None
-        rows = split_periods(times, spec.periods).row
+        rows = split_periods(times, spec.periods).row if spec.periods else times.split()[0]
         return np.unique(rows, return_inverse=True)[1]
 
     def strata_of(self, question: LogRankQuestion) -> Array:
         """Return the stratum of each row of a log-rank test."""
         return strata_of(self, question.response, question.group, question.strata)
 
-    def features(self, spec: ModelSpec, site: str = "") -> ModelRows:
-        """Return the rows that are used as a model has them; ``site`` is the name of the site that has them."""
+    def features(self, spec: ModelSpec, site: str = "", *, split: bool = True) -> ModelRows:
+        """Return the rows that are used as a model has them; ``site`` is the name of the site that has them.
+
+        Where effects change with time, and with ``split``, a row becomes one for each stretch up to an event of any
+        row, with the time of its end in the features; those of a person belong together.
+        """
         used, rows = self.complete(spec.design)
         if not used.any():
             raise ArgumentError("table", "must have rows without missing values in the columns of the model, got none")
+        person: IntArray | None = None
+        times: Times | None = None
+        if split and not spec.periods and spec.several_rows:
+            rows, times, person = _split_by_events(spec.design.response, rows)
         X = rows.matrix_of(spec.design, spec.means)
         X = standardize(X, spec.centre, spec.scale)
         effects = [float(site == name) for name in spec.effects]
         X = np.concatenate([X, np.tile([*([1.0] if spec.intercept else []), *effects], (len(X), 1))], axis=1)
         weights, response = rows.weigh(spec.design.weights), spec.design.response
         survives = isinstance(response, Survival)
-        times = read_times(response, rows) if isinstance(response, Survival) else None
+        if person is None and isinstance(response, Survival):
+            times = read_times(response, rows)
         y = times.event.astype(np.float64) if times is not None else rows.response(response, spec.classes)
         if spec.class_weights:
             by_class = np.array(spec.class_weights)[y.astype(np.int64)]
@@ -206,7 +407,7 @@ class SiteTable:
             None if spec.design.offset is None else rows.number("the offset", spec.design.offset),
             times,
             read_strata(spec.design.strata, rows) if survives else None,
-            None if spec.design.cluster is None else read_clusters(spec.design.cluster.column, rows),
+            person if spec.design.cluster is None else read_clusters(spec.design.cluster.column, rows),
         )
         return split_rows(made, spec.periods) if spec.periods else made
 
@@ -217,13 +418,29 @@ class SiteTable:
             raise ArgumentError(name, f"is not finite in {int((~np.isfinite(found)).sum())} rows")
         return found
 
-    def weigh(self, node: Expression | None) -> Array | None:
+    def weigh(self, node: Expression | InverseWeights | None) -> Array | None:
         """Return the weight of each row, None if missing."""
         if node is None:
             return None
-        weights = self.number("the weight", node)
+        weights = self._invert(node) if isinstance(node, InverseWeights) else self.number("the weight", node)
         if not ((weights >= 0).all() and weights.any()):
             raise ArgumentError("weights", "must be at least 0 in all rows, and positive in some")
+        return weights
+
+    def _invert(self, node: InverseWeights) -> Array:
+        """Return weights by the probability of each row's own treatment."""
+        design, x = node.treatment, np.array(node.coefficients)
+        predictor = self.matrix_of(design, ()) @ x[: design.width] + (x[-1] if node.intercept else 0.0)
+        if design.offset is not None:
+            predictor = predictor + self.number("the offset", design.offset)
+        chance, treated = Binomial(node.link).mean(predictor), self.response(design.response, node.classes)
+        if not np.isin(treated, (0.0, 1.0)).all():
+            raise ArgumentError("weights", "must be of a model of a treatment of two values")
+        with np.errstate(divide="ignore", over="ignore"):
+            own = np.where(treated == 1.0, chance, 1.0 - chance)
+            weights: Array = 1.0 / own if node.estimand == "all" else np.where(treated == 1.0, 1.0, chance / own)
+        if not np.isfinite(weights).all():
+            raise ArgumentError("weights", "are not finite where the treatment of a row has the probability 0")
         return weights
 
     def matrix_of(self, design: Design, means: Sequence[float] | Array) -> Array:
@@ -273,8 +490,12 @@ class TableView(NamedTuple):
 
     def describe(self, columns: tuple[str, ...] | None) -> Schema:
         """Return what is said of some columns, or of all."""
+        for name in columns or () if self.table.derives else ():
+            if is_definition(name):
+                self.table.column(name)
         known = self.table.columns
-        names = list(known) if columns is None else [name for name in columns if name in known]
+        own = [name for name in known if not (self.table.derives and is_definition(name))]
+        names = own if columns is None else [name for name in columns if name in known]
         return Schema(self.table.rows, tuple(describe(name, known[name]) for name in names))
 
     def summarise(self, columns: tuple[str, ...], factors: tuple[Coded, ...], by: Coded | None) -> Descriptions:
@@ -315,7 +536,7 @@ class TableView(NamedTuple):
             [count.astype(np.int64) for count in counts],
             by_class.astype(np.int64),
             np.array(invalid, dtype=np.int64),
-            float(used.sum() if design.weights is None else rows.number("the weight", design.weights).sum()),
+            float(used.sum() if (weights := rows.weigh(design.weights)) is None else weights.sum()),
         )
 
     def moments(self, design: Design, means: Array, *, diagonal: bool) -> Moments:
@@ -384,6 +605,14 @@ class ModelRows(NamedTuple):
     clusters: Array | None = None
 
 
+def _split_by_events(response: Any, rows: SiteTable) -> tuple[SiteTable, Times, IntArray]:
+    """Return rows for the stretches between events, whose time is their end, with their times and whose they are."""
+    person, times = read_times(response, rows).split()
+    split, name = rows.take(person), response.leaves.column
+    split.columns[name] = dataclasses.replace(split.column(name), kind="number", numbers=times.time)
+    return split, times, person
+
+
 def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
     """Return a row for each period in which a row was at risk, with indicators of periods after its features."""
     assert rows.times is not None
@@ -401,7 +630,7 @@ def split_rows(rows: ModelRows, edges: Sequence[float]) -> ModelRows:
 def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
     """Return the losses of a model on the rows of some sites, a client for each."""
     owner: IntArray = np.repeat(np.arange(len(parts)), [len(part.y) for part in parts])
-    family, names = getattr(families, spec.family), spec.names
+    family, names = getattr(kinds, spec.family), spec.names
     y = np.concatenate([part.y for part in parts])
     y = y.astype(np.int64) if spec.classes else y
     several = spec.family in ("Softmax", "Multinomial", "Ordinal")

@@ -20,9 +20,11 @@ from fpdfp.formula.tree import (
     Expression,
     Factor,
     Formula,
+    Knotless,
     Level,
     Missing,
     Numeric,
+    Poly,
     Spline,
     Survival,
     columns_of,
@@ -42,7 +44,7 @@ class Term:
     ``term`` is the number of the term of the formula that it belongs to.
     """
 
-    factors: tuple[Numeric | Spline | Coded, ...]
+    factors: tuple[Numeric | Spline | Poly | Coded, ...]
     term: int
 
     @property
@@ -50,6 +52,37 @@ class Term:
         """The names of its columns."""
         parts = [_names(factor) for factor in self.factors]
         return [":".join(reversed(names)) for names in itertools.product(*reversed(parts))]
+
+
+@dataclasses.dataclass(frozen=True)
+class InverseWeights:
+    """Weights of rows by a model of a treatment that was fitted before: 1/P(own treatment).
+
+    With ``estimand="treated"`` they are 1 where there was the treatment, and its odds elsewhere.
+
+    Attributes
+    ----------
+    treatment
+        The model, without a weight of its own.
+    coefficients
+        Those of its features, and then its intercept.
+    link
+        Of the binomial family.
+    classes
+        The classes of the treatment; none for numbers.
+    """
+
+    treatment: Design
+    coefficients: tuple[float, ...]
+    intercept: bool
+    link: Literal["logit", "probit", "cloglog", "log"]
+    classes: tuple[Level, ...] = ()
+    estimand: Literal["all", "treated"] = "all"
+
+    def __post_init__(self) -> None:
+        plain = self.treatment.weights is None and self.treatment.missing == "drop"
+        if not plain or len(self.coefficients) != self.treatment.width + self.intercept:
+            raise ArgumentError("weights:", "a model of a treatment has all coefficients, no weights, missing='drop'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +115,7 @@ class Design:
     filled: tuple[str, ...] = ()
     missing: Imputation = "drop"
     offset: Expression | None = None
-    weights: Expression | None = None
+    weights: Expression | InverseWeights | None = None
     strata: tuple[str, ...] = ()
     cluster: Column | None = None
 
@@ -105,6 +138,14 @@ class Design:
         """The columns of the table that are used, the response's first."""
         used = columns_of([self.response, self.terms, self.offset, self.weights])
         return list(dict.fromkeys([*used, *self.strata, *columns_of(self.cluster)]))
+
+    @property
+    def varies(self) -> bool:
+        """Whether a term is an effect that changes with time: a product with a function of the response's time."""
+        response = self.response
+        if not isinstance(response, Survival) or not isinstance(response.leaves, Column):
+            return False
+        return response.leaves.column in columns_of(self.terms)
 
     @property
     def names(self) -> list[str]:
@@ -272,7 +313,9 @@ def _join(parts: Iterable[tuple[tuple[str, bool], ...]]) -> list[tuple[tuple[str
     return joined
 
 
-def _finish(factor: Factor, reduced: bool, known: Mapping[str, tuple[Level, ...]]) -> Numeric | Spline | Coded:
+def _finish(factor: Factor, reduced: bool, known: Mapping[str, tuple[Level, ...]]) -> Numeric | Spline | Poly | Coded:
+    if isinstance(factor, Knotless):
+        raise ArgumentError("formula:", f"{factor.name} has no knots yet")
     if not isinstance(factor, Categorical):
         return factor
     levels = known[factor.name]
@@ -280,18 +323,20 @@ def _finish(factor: Factor, reduced: bool, known: Mapping[str, tuple[Level, ...]
     return Coded(factor.name, factor.column, levels, reference if reduced else None)
 
 
-def _size(factor: Numeric | Spline | Coded) -> int:
+def _size(factor: Numeric | Spline | Poly | Coded) -> int:
     """Return how many columns a factor has."""
     if isinstance(factor, Numeric):
         return 1
+    if isinstance(factor, Poly):
+        return factor.degree
     return factor.size if isinstance(factor, Spline) else len(factor.shown)
 
 
-def _names(factor: Numeric | Spline | Coded) -> list[str]:
+def _names(factor: Numeric | Spline | Poly | Coded) -> list[str]:
     """Return the names of a factor's columns."""
     if isinstance(factor, Numeric):
         return [factor.name]
-    if isinstance(factor, Spline):
-        return [f"{factor.name}[{i + 1}]" for i in range(factor.size)]
+    if isinstance(factor, Spline | Poly):
+        return [f"{factor.name}[{i + 1}]" for i in range(_size(factor))]
     mark = "" if factor.reference is None else "T."
     return [f"{factor.name}[{mark}{factor.levels[i]}]" for i in factor.shown]

@@ -22,6 +22,7 @@ from fpdfp.formula.tree import (
     Missing,
     Number,
     Numeric,
+    Poly,
     Spline,
     Text,
 )
@@ -152,37 +153,64 @@ def level_of(number: float, own: tuple[Level, ...] | None, levels: tuple[Level, 
     return int(number)
 
 
-def expand(factor: Numeric | Spline | Coded, rows: Rows, means: Mapping[str, float]) -> Array:
+def expand(factor: Numeric | Spline | Poly | Coded, rows: Rows, means: Mapping[str, float]) -> Array:
     """Return the columns of a factor."""
     if isinstance(factor, Numeric):
         return evaluate(factor.value, rows, means)[:, None]
     if isinstance(factor, Spline):
         return _basis(factor, evaluate(factor.of, rows, means))
+    if isinstance(factor, Poly):
+        return _polynomials(factor, evaluate(factor.poly, rows, means))
     found = codes(factor.coded, factor.levels, rows)
     indicators: Array = found[:, None] == np.array(factor.shown)[None]
     return indicators.astype(np.float64)
 
 
-def _basis(spline: Spline, x: Array) -> Array:
-    """Return the functions of a basis at x, without the constant; NaN outside of the bounds.
+def _polynomials(factor: Poly, x: Array) -> Array:
+    """Return orthogonal polynomials at x, as R's ``poly``; powers of x while their centres are not known."""
+    if not factor.centres:
+        powers: Array = np.stack([x**k for k in range(1, factor.degree + 1)], axis=1)
+        return powers
+    before, last, found = np.zeros_like(x), np.ones_like(x), []
+    for centre, ratio in zip(factor.centres, factor.ratios, strict=True):
+        before, last = last, (x - centre) * last - ratio * before
+        found.append(last)
+    values: Array = np.stack(found, axis=1) / np.array(factor.scales)
+    return values
 
-    B-splines without the first one, as in R's ``bs`` and patsy's. Natural ones are those combinations of cubic
-    B-splines whose second derivative is zero at both bounds: the space of R's ``ns``.
+
+def _basis(spline: Spline, x: Array) -> Array:
+    """Return the functions of a basis at x, without the constant.
+
+    B-splines without the first one, as in R's ``bs`` and patsy's; NaN outside of the bounds. Natural ones are those
+    combinations of cubic B-splines whose second derivative is zero at both bounds, as R's ``ns``; outside they are
+    lines.
     """
     from scipy.interpolate import BSpline
 
+    if spline.spline == "ns":
+        nearest = np.clip(x, spline.lower, spline.upper)
+        values, slopes = (_natural(spline, nearest, order) for order in (0, 1))
+        natural: Array = values + np.nan_to_num(x - nearest)[:, None] * slopes
+        return natural
     degree = spline.degree
     knots = np.concatenate([[spline.lower] * (degree + 1), spline.knots, [spline.upper] * (degree + 1)])
     inside = (x >= spline.lower) & (x <= spline.upper)
     values = np.full((len(x), len(knots) - degree - 1), np.nan)
     if inside.any():
         values[inside] = BSpline.design_matrix(x[inside], knots, degree).toarray()
-    values = values[:, 1:]
-    if spline.spline == "bs":
-        return values
-    ends = np.array([spline.lower, spline.upper])
-    unit = np.eye(len(knots) - degree - 1)
-    bends = np.stack([BSpline(knots, one, degree).derivative(2)(ends) for one in unit[1:]])
+    return values[:, 1:]
+
+
+def _natural(spline: Spline, x: Array, order: int) -> Array:
+    """Return natural cubic splines within their bounds, or their derivatives."""
+    from scipy.interpolate import BSpline
+
+    knots = np.concatenate([[spline.lower] * 4, spline.knots, [spline.upper] * 4])
+    unit = np.eye(len(knots) - 4)[1:]
+    bends = np.stack([BSpline(knots, one, 3).derivative(2)(np.array([spline.lower, spline.upper])) for one in unit])
     complete = np.linalg.qr(bends, mode="complete")[0]
-    natural: Array = values @ complete[:, 2:]
+    known = np.where(np.isfinite(x), x, spline.lower)
+    values = np.stack([BSpline(knots, one, 3)(known, nu=order) for one in unit], axis=1)
+    natural: Array = np.where(np.isfinite(x)[:, None], values @ complete[:, 2:], np.nan)
     return natural

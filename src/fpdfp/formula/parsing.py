@@ -14,18 +14,26 @@ from typing import Any, get_args
 
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.formula.tree import (
+    MOST_DEGREE,
     Arithmetic,
     Call,
     Categorical,
     Column,
     Comparison,
+    Converted,
+    Cut,
+    Definition,
+    Elapsed,
     Expression,
     Factor,
     Formula,
     Function,
+    Knotless,
     Logic,
     Number,
     Numeric,
+    Poly,
+    Recode,
     Spline,
     Standard,
     Survival,
@@ -38,7 +46,11 @@ from fpdfp.formula.tree import (
 LONGEST, MOST_TERMS, DEEPEST = 10_000, 1000, 16
 FUNCTIONS = tuple(name for name in get_args(Function) if name not in ("negative", "not"))
 STANDARD, SPLINES = ("center", "scale"), ("bs", "ns")
-KNOWN = sorted(("C", "I", *FUNCTIONS, *STANDARD, *SPLINES))
+DURATIONS = ("days", "months", "years")
+DEFINITIONS = ("convert", "cut", "recode", *DURATIONS)
+#: The most degrees of freedom of a spline whose knots are quantiles.
+MOST_DF = 10
+KNOWN = sorted(("C", "I", "poly", *FUNCTIONS, *STANDARD, *SPLINES, *DEFINITIONS))
 OPERATORS: dict[type, Any] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 COMPARISONS: dict[type, Any] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="
@@ -52,19 +64,22 @@ def parse(text: str) -> Formula:
     The grammar of terms follows ``formulaic`` (and patsy and R): ``+``, ``-``, ``:``, ``*``, ``/``, ``%in%``,
     ``(a + b)**2``, ``- 1`` or ``+ 0`` for no intercept, and backticks around names that are not Python's. A factor is a
     column, ``C(column, ref=…, levels=[…])``, ``I(…)`` or ``{…}`` of arithmetic, comparisons and functions, one of the
-    functions by itself, or a spline ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``. ``offset(…)`` is added to the
-    linear predictor unchanged, with no coefficient. A response ``Surv(time, event)`` or ``Surv(start, stop, event)`` is
-    the time of an event, and with it ``strata(a, b)`` names columns whose levels have hazards of their own, and
-    ``cluster(subject)`` the column that names which rows belong together.
+    functions by itself, a spline ``ns(x, df=4)`` or ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``, or orthogonal
+    polynomials ``poly(x, 2)``. A definition such as ``cut(x, [40, 60])`` (:func:`parse_variable`) is a column. A
+    response ``cbind(successes, failures)`` has the share of successes, and trials as weights. ``offset(…)`` is added to
+    the linear predictor unchanged, with no coefficient. A response ``Surv(time, event)`` or
+    ``Surv(start, stop, event)`` is the time of an event, and with it ``strata(a, b)`` names columns whose levels have
+    hazards of their own, and ``cluster(subject)`` the column that names which rows belong together.
 
     >>> formula = parse("died ~ age + C(stage, ref='I') + I(log(dose) > 2)")
     >>> formula.columns
     ['died', 'age', 'stage', 'dose']
-    >>> parse("died ~ age + poly(dose, 2)")
+    >>> parse("died ~ age + sin(dose)")
     Traceback (most recent call last):
       ...
-    fpdfp.errors.ArgumentError: formula: the function 'poly' in 'poly(dose, 2)' is not known; known are C, I, abs, bs,
-    center, exp, expm1, log, log10, log1p, log2, ns, scale, sqrt
+    fpdfp.errors.ArgumentError: formula: the function 'sin' in 'sin(dose)' is not known; known are C, I, abs, bs,
+    center, convert, cut, days, exp, expm1, log, log10, log1p, log2, months, ns, poly, recode, scale, sqrt, years; did
+    you mean 'bs'?
     """
     if not isinstance(text, str):
         raise ArgumentTypeError("formula", f"must be a text such as 'y ~ a + b', got {type(text).__name__}")
@@ -73,7 +88,14 @@ def parse(text: str) -> Formula:
         raise ArgumentError("formula", f"must name the response, as in 'y ~ a + b', got {text!r}")
     if len(left) != 1 or len(left[0]) != 1:
         raise ArgumentError("formula", f"must have one response before '~', got {text.split('~')[0].strip()!r}")
-    response = _response(*left[0][0])
+    trials = left[0][0][0].startswith("cbind(")
+    weights: Expression | None = None
+    if trials:
+        successes, failures = _Reader(left[0][0][0]).read_trials()
+        weights = Arithmetic("+", successes, failures)
+        response: Expression | Survival = Arithmetic("/", successes, weights)
+    else:
+        response = _response(*left[0][0])
     terms, intercept, offset = [], False, None
     grouping: dict[str, list[str]] = {"strata": [], "cluster": []}
     for factors in sorted(right, key=lambda term: 0 if _is_one(term) else len(term)):
@@ -95,12 +117,14 @@ def parse(text: str) -> Formula:
     strata, clusters = grouping.values()
     outcome = set(columns_of(response))
     # The offset and weights of a rate may be of the time that is in the response too; times of events may not.
-    right = [*columns_of(terms), *strata, *clusters, *(columns_of(offset) if isinstance(response, Survival) else ())]
+    grows = [term for term in terms if varies_with_time(term, response)]
+    plain = [factor for term in terms for factor in term if term not in grows or not _is_clock(factor, response)]
+    right = [*columns_of(plain), *strata, *clusters, *(columns_of(offset) if isinstance(response, Survival) else ())]
     for name in right:
         if name in outcome:
             raise ArgumentError(
                 "formula:", f"the column {name!r} of the response is on the right of '~' too; what happened cannot "
-                "explain itself. For effects that change with time split rows by periods (periods= of FederatedGLM)"
+                "explain itself. An effect that changes with time is age:log(time), in a Cox model of Surv(time, event)"
             )  # fmt: skip
     if strata and not isinstance(response, Survival):
         raise ArgumentError(
@@ -109,7 +133,33 @@ def parse(text: str) -> Formula:
     if len(clusters) > 1:
         raise ArgumentError("formula:", "cluster(…) takes one column")
     cluster = Column(clusters[0]) if clusters else None
-    return Formula(text, response, tuple(terms), intercept, offset, None, tuple(dict.fromkeys(strata)), cluster)
+    return Formula(
+        text, response, tuple(terms), intercept, offset, weights, tuple(dict.fromkeys(strata)), cluster, trials
+    )
+
+
+def varies_with_time(factors: tuple[Any, ...], response: Any) -> bool:
+    """Whether a term is an effect that changes with time: of other factors, times a function of the response's time.
+
+    >>> formula = parse("Surv(months, died) ~ age + age:log(months)")
+    >>> [varies_with_time(term, formula.response) for term in formula.terms]
+    [False, True]
+    """
+    clocks = sum(_is_clock(factor, response) for factor in factors)
+    return clocks == 1 and len(factors) > 1
+
+
+def clocks_of(formula: Formula) -> tuple[Any, ...]:
+    """Return the functions of time that effects change with, each once."""
+    found = [factor for term in formula.terms for factor in term if _is_clock(factor, formula.response)]
+    return tuple(dict.fromkeys(found))
+
+
+def _is_clock(factor: Any, response: Any) -> bool:
+    """Whether a factor is a function of the time of a response Surv(time, event) alone."""
+    if not isinstance(response, Survival) or not isinstance(response.leaves, Column):
+        return False
+    return isinstance(factor, Numeric) and set(columns_of(factor)) == {response.leaves.column}
 
 
 def _response(text: str, kind: str) -> Expression | Survival:
@@ -131,25 +181,62 @@ def parse_weights(text: str) -> Expression:
     Arithmetic(operator='/', left=Number(number=1.0), right=Column(column='variance'))
     """
     if not isinstance(text, str):
-        raise ArgumentTypeError("weights", f"must name a column, got {type(text).__name__}")
+        raise ArgumentTypeError("weights", f"must name a column, or be InverseProbability, got {type(text).__name__}")
     return _Reader(text).read_plain()
 
 
-def parse_variable(text: str) -> Expression | Spline:
-    """Return the tree of a variable that a site defines: an expression of columns, or a spline without its name.
+def parse_variable(text: str) -> Expression | Spline | Definition:
+    """Return the tree of a variable that a site defines: an expression of columns, a definition of one, or a spline.
+
+    Definitions are ``cut(x, [40, 60])``, with ``labels=[…]`` and ``right=False`` for intervals that are closed at the
+    left; ``recode(x, {"old": "new", "?": None})``; ``days(start, end)``, ``months`` and ``years`` between dates; and
+    ``convert(x, "kg", {"lb": 0.4536})``, by the unit that a site declares. A spline has no name here.
 
     >>> parse_variable("age >= 65")
     Comparison(comparison='>=', left=Column(column='age'), right=Number(number=65.0))
+    >>> parse_variable("cut(age, [40, 60])").labels
+    ('<= 40', '(40, 60]', '> 60')
     """
     if not isinstance(text, str):
         raise ArgumentTypeError("variable", f"must be a text such as 'age >= 65', got {type(text).__name__}")
     reader = _Reader(text)
+    definition = reader.read_definition()
+    if definition is not None:
+        return definition
     factor = reader.read()
     if isinstance(factor, Spline):
         return dataclasses.replace(factor, name="")
-    if isinstance(factor, Categorical):
-        raise reader.refuse("categories need no definition: there is a C(…)")
+    if isinstance(factor, Categorical | Knotless | Poly):
+        raise reader.refuse("C(…), poly(…) and splines with df= need no definition")
     return reader.without_standard(factor.value)
+
+
+def parse_condition(text: str) -> Expression:
+    """Return the tree of a condition that rows meet: an expression of columns.
+
+    >>> parse_condition("adult")
+    Column(column='adult')
+    """
+    if not isinstance(text, str):
+        raise ArgumentTypeError("condition", f"must be a text such as 'age >= 18', got {type(text).__name__}")
+    return _Reader(text).read_plain()
+
+
+def is_definition(name: str) -> bool:
+    """Whether the name of a column is a definition: such a column is made at a site, which must have approved it."""
+    return name.partition("(")[0] in DEFINITIONS and name.endswith(")")
+
+
+def name_of(text: str) -> str:
+    """Return the name of the column that a definition makes; a text that is none unchanged.
+
+    >>> name_of("cut(age,[40,60])"), name_of("age >= 65")
+    ('cut(age, [40, 60])', 'age >= 65')
+    """
+    if not is_definition(text.strip()):
+        return text
+    reader = _Reader(text.strip())
+    return reader.name(reader._parse())
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -238,10 +325,15 @@ class _Reader:
         """Return the factor."""
         node = self._parse()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in DEFINITIONS:
+                made = self._call(node, 0)
+                return Numeric(made.column, made) if isinstance(made, Column) else Numeric(self.text, made)
             if node.func.id == "C":
                 return self._categorical(node)
             if node.func.id in SPLINES:
                 return self._spline(node)
+            if node.func.id == "poly":
+                return self._poly(node)
             if node.func.id == "I":
                 return Numeric(self.text, self._expression(self._one(node), 0))
         return Numeric(self.text, self._expression(node, 0))
@@ -299,7 +391,92 @@ class _Reader:
         self.quoted[name] = found[1]
         return name
 
+    def name(self, node: ast.expr) -> str:
+        """Return the text of a node with the names of columns as they were written."""
+        text = ast.unparse(node)
+        for place, name in self.quoted.items():
+            text = re.sub(rf"\b{place}\b", lambda _, name=name: f"`{name}`", text)  # type: ignore[misc]
+        return text
+
+    def read_definition(self) -> Definition | None:
+        """Return the definition that is the whole text; None if it is something else."""
+        node = self._parse()
+        known = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in DEFINITIONS
+        return self._definition(node, 0) if known else None  # type: ignore[arg-type]
+
+    def _definition(self, node: ast.Call, depth: int) -> Definition:
+        name = node.func.id  # type: ignore[attr-defined]
+        given = {str(one.arg): self._literal(name, one.value) for one in node.keywords}
+        if name in DURATIONS:
+            if len(node.args) != 2 or given:
+                raise self.refuse(f"{name}(…) takes two columns of dates, the earlier one first,")
+            start, end = (self._plain_column(name, one, depth) for one in node.args)
+            return Elapsed(name, start, end)
+        usage = {
+            "cut": "cut(x, [40, 60])",
+            "recode": "recode(x, {'old': 'new'})",
+            "convert": "convert(x, 'kg', {'lb': 0.4536})",
+        }
+        wanted = 3 if name == "convert" else 2
+        accepted = {"labels", "right"} if name == "cut" else set()
+        if len(node.args) != wanted or set(given) - accepted:
+            raise self.refuse(f"{name}(…) is to be written as {usage[name]},")
+        values = [self._literal(name, one) for one in node.args[1:]]
+        if name == "cut":
+            return self._cut(self._expression(node.args[0], depth + 1), values[0], **given)
+        column, pairs = self._plain_column(name, node.args[0], depth), values[-1]
+        if not isinstance(pairs, dict) or not pairs or len(pairs) > MOST_TERMS:
+            raise self.refuse(f"{name}(…) takes a dictionary, as in {usage[name]},")
+        old, new = tuple(pairs), tuple(pairs.values())
+        if name == "recode":
+            if not all(isinstance(one, bool | int | float | str) for one in old) or not all(
+                one is None or isinstance(one, bool | int | float | str) for one in new
+            ):
+                raise self.refuse("recode(…) takes texts and numbers, and None for no value,")
+            return Recode(column, old, new)
+        if not isinstance(values[0], str) or not all(isinstance(one, str) for one in old):
+            raise self.refuse(f"convert(…) is to be written as {usage[name]},")
+        if not all(type(one) in (int, float) and 0 < one < math.inf for one in new):
+            raise self.refuse("the factors of units must be positive numbers")
+        return Converted(column, values[0], old, tuple(map(float, new)))
+
+    def _cut(self, of: Expression, edges: Any, labels: Any = None, right: Any = True) -> Cut:
+        listed = edges if isinstance(edges, list | tuple) else [edges]
+        numbers = [self._constant(one) for one in listed if isinstance(one, int | float)]
+        ends = [one.number for one in numbers if isinstance(one, Number)]
+        if len(ends) < max(len(listed), 1) or any(b <= a for a, b in itertools.pairwise(ends)):
+            raise self.refuse("the edges must be increasing numbers")
+        if not isinstance(right, bool):
+            raise self.refuse("right must be True or False")
+        self.without_standard(of)
+        inner = [f"({a:g}, {b:g}]" if right else f"[{a:g}, {b:g})" for a, b in itertools.pairwise(ends)]
+        names = (
+            [f"<= {ends[0]:g}", *inner, f"> {ends[-1]:g}"] if right else [f"< {ends[0]:g}", *inner, f">= {ends[-1]:g}"]
+        )
+        if labels is not None:
+            if not isinstance(labels, list | tuple) or not all(isinstance(one, str) and one for one in labels):
+                raise self.refuse("labels must be a list of texts")
+            if len(labels) != len(names) or len(set(labels)) < len(labels):
+                raise self.refuse(f"labels must be {len(names)} different texts")
+            names = list(labels)
+        return Cut(of, tuple(ends), tuple(names), right)
+
+    def _literal(self, name: str, node: ast.expr) -> Any:
+        try:
+            return ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            raise self.refuse(f"{name}(…) takes numbers, texts, lists and dictionaries after the column") from None
+
+    def _plain_column(self, name: str, node: ast.expr, depth: int) -> Column:
+        found = self._expression(node, depth + 1)
+        if not isinstance(found, Column):
+            raise self.refuse(f"{name}(…) takes the name of a column")
+        return found
+
     def _column(self, node: ast.expr) -> str | None:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in DEFINITIONS:
+            self._definition(node, 0)
+            return self.name(node)
         return self.quoted.get(node.id, node.id) if isinstance(node, ast.Name) else None
 
     def _one(self, node: ast.Call) -> ast.expr:
@@ -373,10 +550,13 @@ class _Reader:
                 self._expression(node.func, depth)
             raise self.refuse(f"there is a call of {_short(ast.unparse(node.func))}, which is not a function's name")
         name = node.func.id
-        if name in ("C", *SPLINES):
+        if name in ("C", "poly", *SPLINES):
             raise self.refuse(f"{name}(…) must stand by itself, not inside of something else,")
         if name == "I":
             return self._expression(self._one(node), depth)
+        if name in DEFINITIONS:
+            self._definition(node, depth)
+            return Column(self.name(node))
         if name in STANDARD:
             inner = self._expression(self._one(node), depth)
             return Standard(name, inner)  # type: ignore[arg-type]
@@ -422,12 +602,20 @@ class _Reader:
 
     def _spline(self, node: ast.Call) -> Factor:
         name = ast.unparse(node.func)
-        accepted = ("knots", "lower_bound", "upper_bound", *(("degree",) if name == "bs" else ()))
+        accepted = ("knots", "lower_bound", "upper_bound", "df", *(("degree",) if name == "bs" else ()))
         inner, given = self._arguments(node, accepted)
-        if set(accepted[:3]) - set(given):
+        degree = given.get("degree", 3)
+        if type(degree) is not int or not 1 <= degree <= 5:
+            raise self.refuse("degree must be an integer from 1 to 5")
+        if set(given) <= {"df", "degree"} and "df" in given:
+            least = 1 if name == "ns" else degree
+            if type(given["df"]) is not int or not least <= given["df"] <= MOST_DF:
+                raise self.refuse(f"df must be an integer from {least} to {MOST_DF}")
+            return Knotless(self.text, name, self._plain_column(name, inner, 0), given["df"], degree)  # type: ignore[arg-type]
+        if set(accepted[:3]) - set(given) or "df" in given:
             raise self.refuse(
-                f"{name}(…) needs knots=[…], lower_bound= and upper_bound=, since no site sends its least and largest "
-                "value,"
+                f"{name}(…) needs df=, for knots at quantiles over all sites, or knots=[…], lower_bound= and "
+                "upper_bound=,"
             )
         knots = given["knots"] if isinstance(given["knots"], list | tuple) else [given["knots"]]
         ends = [given["lower_bound"], *knots, given["upper_bound"]]
@@ -435,8 +623,19 @@ class _Reader:
         values = [one.number for one in numbers if isinstance(one, Number)]
         if len(values) < len(ends) or any(b <= a for a, b in itertools.pairwise(values)):
             raise self.refuse("the bounds and the knots between them must be increasing numbers")
-        degree = given.get("degree", 3)
-        if type(degree) is not int or not 1 <= degree <= 5:
-            raise self.refuse("degree must be an integer from 1 to 5")
         of = self._expression(inner, 1)
         return Spline(self.text, name, of, tuple(values[1:-1]), values[0], values[-1], degree)  # type: ignore[arg-type]
+
+    def _poly(self, node: ast.Call) -> Factor:
+        degree = self._literal("poly", node.args[1]) if len(node.args) == 2 else None
+        if node.keywords or type(degree) is not int or not 1 <= degree <= MOST_DEGREE:
+            raise self.refuse(f"poly(…) takes a column and a degree from 1 to {MOST_DEGREE}, as poly(x, 2)")
+        return Poly(self.text, self._plain_column("poly", node.args[0], 0), degree)
+
+    def read_trials(self) -> tuple[Column, Column]:
+        """Return the columns of ``cbind(successes, failures)``."""
+        node = self._call_of("cbind")
+        if node.keywords or len(node.args) != 2:
+            raise self.refuse("cbind takes (successes, failures)")
+        successes, failures = (self._plain_column("cbind", one, 0) for one in node.args)
+        return successes, failures

@@ -15,6 +15,8 @@ from fpdfp.errors import ArgumentError
 
 #: The functions of one number that formulas know, besides those of :mod:`fpdfp.formula.parsing`.
 Function = Literal["log", "log1p", "log2", "log10", "exp", "expm1", "sqrt", "abs", "negative", "not"]
+#: The largest degree of orthogonal polynomials.
+MOST_DEGREE = 3
 #: A level of a categorical column.
 Level = bool | int | str
 
@@ -144,6 +146,38 @@ class Spline:
 
 
 @dataclasses.dataclass(frozen=True)
+class Knotless:
+    """A basis of splines whose knots are quantiles over all sites, so known later."""
+
+    name: str
+    knotless: Literal["bs", "ns"]
+    of: Column
+    df: int
+    degree: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Poly:
+    """Orthogonal polynomials, from the first degree on: p₀ = 1, p₁ = x − c₀, pₖ₊₁ = (x − cₖ) pₖ − rₖ pₖ₋₁, over scales.
+
+    Centres, ratios and scales come from moments over all sites, so they are known later: until then there are none.
+    """
+
+    name: str
+    poly: Column
+    degree: int
+    centres: tuple[float, ...] = ()
+    ratios: tuple[float, ...] = ()
+    scales: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.degree <= MOST_DEGREE or any(one <= 0 for one in self.scales):
+            raise ArgumentError("formula:", f"a polynomial has a degree from 1 to {MOST_DEGREE}, and positive scales")
+        if any(len(one) not in (0, self.degree) for one in (self.centres, self.ratios, self.scales)):
+            raise ArgumentError("formula:", f"a polynomial has {self.degree} centres, ratios and scales")
+
+
+@dataclasses.dataclass(frozen=True)
 class Coded:
     """A categorical factor as it is coded: an indicator of each level, but for the reference where there is one."""
 
@@ -158,7 +192,47 @@ class Coded:
         return [i for i in range(len(self.levels)) if i != self.reference]
 
 
-Factor = Numeric | Categorical | Spline
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """A column made of a number: the intervals between edges, closed at the right or at the left."""
+
+    cut: Expression
+    edges: tuple[float, ...]
+    labels: tuple[str, ...]
+    right: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Recode:
+    """A column with other values in place of some; None for no value."""
+
+    recode: Column
+    old: tuple[Level | float, ...]
+    new: tuple[Level | float | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Elapsed:
+    """The time between two dates, in days, or in months or years of the same length."""
+
+    elapsed: Literal["days", "months", "years"]
+    start: Column
+    end: Column
+
+
+@dataclasses.dataclass(frozen=True)
+class Converted:
+    """A column in another unit: its values times the factor of the unit that a site declares."""
+
+    converted: Column
+    unit: str
+    units: tuple[str, ...]
+    factors: tuple[float, ...]
+
+
+#: What defines a column of its own. Sites evaluate it; in formulas it is a column, whose name is the definition.
+Definition = Cut | Recode | Elapsed | Converted
+Factor = Numeric | Categorical | Spline | Knotless | Poly
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +255,8 @@ class Formula:
         The columns whose levels are strata.
     cluster
         The column that names which rows belong together, of the same subject for instance; None if all are apart.
+    trials
+        Whether the response is a share of successes, and weights are numbers of trials.
     """
 
     text: str
@@ -188,9 +264,10 @@ class Formula:
     terms: tuple[tuple[Factor, ...], ...]
     intercept: bool
     offset: Expression | None = None
-    weights: Expression | None = None
+    weights: Any = None
     strata: tuple[str, ...] = ()
     cluster: Column | None = None
+    trials: bool = False
 
     @property
     def columns(self) -> list[str]:

@@ -3,9 +3,15 @@
 from fpdfp.inference.calibration import Calibration, CalibrationTable, calibrate, calibration_table
 from fpdfp.inference.covariances import covariance
 from fpdfp.inference.debiased import Split, approximate_inverse, debias, selected, split_sites
-from fpdfp.inference.differences import homogeneity_test, site_tables
-from fpdfp.inference.forest import forest_plot, forest_svg
-from fpdfp.inference.heterogeneity import Heterogeneity, HeterogeneityTable, Pooled
+from fpdfp.inference.heterogeneity import (
+    Heterogeneity,
+    HeterogeneityTable,
+    Pooled,
+    forest_plot,
+    forest_svg,
+    homogeneity_test,
+    site_tables,
+)
 from fpdfp.inference.histograms import (
     ResidualHistogram,
     ScoreHistogram,

@@ -11,8 +11,8 @@ from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 
 
-def quantile_of(level: float) -> float:
-    """Return how many standard errors confidence limits are away, 1.96 for 0.95.
+def quantile_of(level: float, df: float | None = None) -> float:
+    """Return how many standard errors confidence limits are away, 1.96 for 0.95; with ``df`` by Student's t.
 
     >>> round(quantile_of(0.95), 4)
     1.96
@@ -21,7 +21,8 @@ def quantile_of(level: float) -> float:
 
     if not 0.0 < _checks.real("level", level) < 1.0:
         raise ArgumentError("level", f"must be between 0 and 1, as 0.95, got {level:g}")
-    return float(stats.norm.isf((1.0 - level) / 2.0))
+    tail = (1.0 - level) / 2.0
+    return float(stats.norm.isf(tail) if df is None else stats.t.isf(tail, df))
 
 
 def wilson(share: Any, rows: Any, level: float = 0.95) -> tuple[Array, Array]:

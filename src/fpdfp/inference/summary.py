@@ -144,12 +144,16 @@ class Summary(Section):
             facts.append(("reference", ", ".join(f"{name}: {level}" for name, level in self.references.items())))
         facts += [("family", self.family)] if self.family is not None else []
         ended = f"{self.status} after {self.rounds} rounds"
-        if self.exchanges:
-            ended += " and " + ", ".join(f"{count} for {purpose}" for purpose, count in self.exchanges.items())
+        others = {purpose: count for purpose, count in self.exchanges.items() if purpose != "rounds"}
+        if others:
+            words = [purpose if count == 1 else f"{purpose} ({count})" for purpose, count in others.items()]
+            count = sum(others.values())
+            ended += f" and {count} exchange{'s' if count > 1 else ''} for {', '.join(words)}"
         facts += [("penalty", self.penalty), ("", ended), ("sent", sent)]
         events = "" if self.events is None else f", {self.events:,} with the event"
         facts.append(("rows", f"{sum(self.rows):,} used, {sum(self.left_out):,} left out{events}"))
-        facts.append(("deviance", f"{self.deviance:.7g}{_on(self.df_residual)}"))
+        if not math.isnan(self.deviance):
+            facts.append(("deviance", f"{self.deviance:.7g}{_on(self.df_residual)}"))
         if self.null_deviance is not None:
             facts.append(("null deviance", f"{self.null_deviance:.7g}{_on(self.df_null)}"))
         if self.aic is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,55 @@ from fpdfp.inference.table import format_number, format_p, html_table, latex_tab
 
 #: Expected counts below this call for Fisher's test in a table of two rows and two columns (Cochran 1954).
 FEW_EXPECTED = 5.0
+
+
+class RankTest(NamedTuple):
+    """Wilcoxon's rank-sum test (Mann and Whitney's) of two groups, from counts of rows in cells.
+
+    Rows of a cell are tied. The p value is by the normal distribution with the variance for ties and no correction of
+    continuity, and the exact ranks have one between ``least`` and ``largest``, up to the ties that they have.
+    """
+
+    p: float
+    least: float
+    largest: float
+
+    @classmethod
+    def of_counts(cls, least: Array, most: Array, totals: Array) -> RankTest | None:
+        """Return the test of two groups, from bounds of the rows at most at edges, shape (2, edges); None if empty.
+
+        >>> below = np.array([[1, 2, 3], [0, 1, 1]])
+        >>> round(RankTest.of_counts(below, below, np.array([3, 3])).p, 4)
+        0.1775
+        """
+        from scipy import stats
+
+        n, m = map(float, totals)
+        whole, ends = n + m, np.asarray(totals, dtype=np.float64)[:, None]
+        if n < 1 or m < 1:
+            return None
+        low, high = (np.concatenate([np.zeros((2, 1)), one, ends], axis=1) for one in (least, most))
+        middle = (low + high) / 2.0
+        first, second = np.diff(middle, axis=1)
+        tied = first + second
+        variance = n * m / 12.0 * (whole + 1.0 - float((tied**3 - tied).sum()) / (whole * (whole - 1.0)))
+        untied = n * m / 12.0 * (whole + 1.0)
+        if variance <= 0:
+            return None
+        # How often a row of the first group is above one of the second: as often as counts allow, and as rarely.
+        wins = float(first @ (middle[1, :-1] + second / 2.0))
+        fewest, often = float(np.diff(high[0]) @ low[1, :-1]), float(np.diff(low[0]) @ high[1, 1:])
+
+        def size(count: float, spread: float) -> float:
+            return 2.0 * float(stats.norm.sf(abs(count - n * m / 2.0) / math.sqrt(spread)))
+
+        sides = [size(fewest, untied), size(often, untied)]
+        inside = fewest <= n * m / 2.0 <= often
+        found = size(wins, variance)
+        exact = fewest == often
+        return cls(
+            found, found if exact else min(*sides, found), found if exact else 1.0 if inside else max(*sides, found)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +77,8 @@ class NumberRow:
         In how many rows of each group it has a value, their mean, and their standard deviation.
     quartiles
         For each group the three quartiles, each as the two numbers between which it lies; None if not requested.
+    ranks
+        The rank test of two groups, with the quartiles; None otherwise.
     """
 
     name: str
@@ -35,6 +86,7 @@ class NumberRow:
     means: Array
     deviations: Array
     quartiles: tuple[tuple[tuple[float, float], ...], ...] | None = None
+    ranks: RankTest | None = None
 
     def test(self) -> tuple[str, float]:
         """Return the name of a test that the means of all groups are the same, and its p value.
@@ -108,7 +160,7 @@ class TableOne:
     columns
         A :class:`NumberRow` or :class:`LevelRows` for each column.
     withheld
-        Columns that some sites do not tell, with these: the table has the rows of the others there.
+        Columns that some sites do not tell, with the number of these: the table has the rows of the others there.
     notes
         What else is said below.
     """
@@ -117,7 +169,7 @@ class TableOne:
     groups: tuple[Any, ...]
     rows: Array
     columns: tuple[NumberRow | LevelRows, ...]
-    withheld: dict[str, tuple[str, ...]]
+    withheld: dict[str, int]
     notes: tuple[str, ...] = ()
 
     def _lines(self) -> list[list[str]]:
@@ -139,10 +191,16 @@ class TableOne:
         return ["" if self.by is None else self.by, *map(str, self.groups), *tests]
 
     def _remarks(self) -> list[str]:
-        remarks = [f"{name}: not told by {', '.join(sites)}" for name, sites in self.withheld.items()]
+        remarks = [f"{name}: without the rows of {sites} site{'s' * (sites > 1)}, which would tell few rows"
+                   for name, sites in self.withheld.items()]  # fmt: skip
         if len(self.groups) > 1:
             remarks.append("tests: Welch's of means, χ² of levels, Fisher's where counts are small")
             remarks.append("SMD: the largest standardised difference of two groups")
+        for one in self.columns:
+            if isinstance(one, NumberRow) and one.ranks is not None:
+                low, high = (format_p(p) for p in one.ranks[1:])
+                told = "" if low == high else f", between {low} and {high} with exact ranks"
+                remarks.append(f"{one.name}: Wilcoxon's p of values in cells{told}")
         return [*remarks, *self.notes]
 
     def frame(self) -> Any:
@@ -187,7 +245,8 @@ def _number_lines(one: NumberRow, tests: list[str]) -> list[list[str]]:
     lines = [[f"{one.name}, mean (deviation)", *cells, *tests]]
     if one.quartiles is not None:
         texts = ["; ".join(map(_between, found)) if found else "" for found in one.quartiles]
-        lines.append(["  quartiles", *texts, *[""] * len(tests)])
+        ranked = [] if one.ranks is None or not tests else [format_p(one.ranks.p), "Wilcoxon", ""]
+        lines.append(["  quartiles", *texts, *(ranked or [""] * len(tests))])
     return lines
 
 

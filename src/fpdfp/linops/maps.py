@@ -6,13 +6,13 @@ import functools
 import math
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import Constant, namespace
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, Sent, Shape, SparseRows
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.linops.base import LinOp
 
@@ -26,6 +26,8 @@ class Identity(LinOp):
     >>> Identity(3).squared_norm
     1.0
     """
+
+    sent: ClassVar[Sent] = {"shape": ("in_shape", Shape)}
 
     def __init__(self, shape: int | Shape) -> None:
         self.in_shape = self.out_shape = check_shape(shape)
@@ -64,6 +66,8 @@ class Diagonal(LinOp):
     array([ 1., -2.])
     """
 
+    sent: ClassVar[Sent] = {"factors": Array}
+
     def __init__(self, factors: Any) -> None:
         self.factors = _checks.own_array("factors", factors)
         if self.factors.size == 0:
@@ -97,6 +101,8 @@ class Matrix(LinOp):
     >>> B.adjoint(np.array([1.0, 2.0]))
     array([ 1.,  1., -2.])
     """
+
+    sent: ClassVar[Sent] = {"matrix": Array | SparseRows}
 
     def __init__(self, matrix: Any, *, name: str = "matrix") -> None:
         if hasattr(matrix, "tocsr"):
@@ -179,6 +185,8 @@ class Difference(LinOp):
     array([ 0.,  2., -3.])
     """
 
+    sent: ClassVar[Sent] = {"size": ("size_in", int)}
+
     def __init__(self, size: int) -> None:
         length = _checks.integer("size", size, at_least=2)
         self.in_shape, self.out_shape = (length,), (length - 1,)
@@ -214,6 +222,8 @@ class Gradient(LinOp):
            [[1., 0.],
             [3., 0.]]])
     """
+
+    sent: ClassVar[Sent] = {"shape": ("in_shape", Shape)}
 
     def __init__(self, shape: int | Shape) -> None:
         self.in_shape = check_shape(shape)
@@ -300,8 +310,8 @@ class MaskedGradient(LinOp):
         place = np.full(inside.shape, -1)
         place[inside] = np.arange(count)
         #: For each axis and entry the number of the entry after it and before it, −1 for none.
-        self.following = np.full(self.out_shape, -1)
-        self.preceding = np.full(self.out_shape, -1)
+        self.following = np.full(self.out_shape, -1, dtype=np.int32)
+        self.preceding = np.full(self.out_shape, -1, dtype=np.int32)
         for axis in range(inside.ndim):
             first, second = (np.moveaxis(place, axis, 0)[part].ravel() for part in (slice(-1), slice(1, None)))
             both = (first >= 0) & (second >= 0)
@@ -389,9 +399,12 @@ class EachRow(LinOp):
            [4.]])
     """
 
+    sent: ClassVar[Sent] = {"matrix": ("one.matrix", Array | SparseRows), "rows": int}
+
     def __init__(self, matrix: Any, rows: int) -> None:
         self.one = Matrix(matrix)
         count = _checks.integer("rows", rows, at_least=1)
+        self.rows = count
         self.in_shape, self.out_shape = (count, *self.one.in_shape), (count, *self.one.out_shape)
 
     def apply(self, x: Array) -> Array:
@@ -418,6 +431,8 @@ class VStack(LinOp):
     >>> VStack([Difference(3), Identity(3)]).apply(np.array([1.0, 2.0, 4.0]))
     array([1., 2., 1., 2., 4.])
     """
+
+    sent: ClassVar[Sent] = {"parts": tuple[LinOp, ...]}
 
     def __init__(self, parts: Sequence[Any]) -> None:
 
@@ -519,21 +534,49 @@ class Wrapped(LinOp):
 class Filter(LinOp):
     """Multiplication of the discrete Fourier transform with real, positive gains that are even: symmetric."""
 
+    sent: ClassVar[Sent] = {"shape": ("in_shape", Shape), "gains": Array}
+
     def __init__(self, shape: Shape, gains: Array) -> None:
         if gains.shape != (*shape[:-1], shape[-1] // 2 + 1) or not (np.isfinite(gains) & (gains > 0)).all():
             raise ValueError(f"gains must be positive, one for each frequency of {shape}, got shape {gains.shape}")
         self.in_shape = self.out_shape = shape
         self.gains = gains
         self._gains = Constant(gains)
+        self._plans: dict[tuple[Shape, str], tuple[Any, Any]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Filter, (self.in_shape, self.gains)
 
     def apply(self, x: Array) -> Array:
-        import scipy.fft
-
         self.batch_of(x, self.in_shape, "x")
         axes = tuple(range(-len(self.in_shape), 0))
+        if namespace(x) is not np:
+            return self._apply_on_gpu(x, axes)
+        import scipy.fft
+
+        spectrum = scipy.fft.rfftn(x, axes=axes) * self._gains.like(x)
+        filtered: Array = scipy.fft.irfftn(spectrum, s=self.in_shape, axes=axes)
+        return filtered
+
+    def _apply_on_gpu(self, x: Array, axes: tuple[int, ...]) -> Array:
+        """Transform with plans that are kept: CuPy takes longer to look a plan up than the GPU to carry it out."""
+        from cupy.cuda import cufft
+
         xp = namespace(x)
-        fft = scipy.fft if xp is np else xp.fft
-        filtered: Array = fft.irfftn(fft.rfftn(x, axes=axes) * self._gains.like(x), s=self.in_shape, axes=axes)
+        x = xp.ascontiguousarray(x)
+        spectrum = xp.empty((*x.shape[:-1], self.gains.shape[-1]), dtype=np.result_type(x.dtype, np.complex64))
+        plans = self._plans.get((x.shape, x.dtype.char))
+        if plans is None:
+            from cupyx.scipy.fftpack import get_fft_plan
+
+            there = get_fft_plan(x, axes=axes, value_type="R2C")
+            back = get_fft_plan(spectrum, shape=self.in_shape, axes=axes, value_type="C2R")
+            plans = self._plans[x.shape, x.dtype.char] = there, back
+        plans[0].fft(x, spectrum, cufft.CUFFT_FORWARD)
+        spectrum *= self._gains.like(x)
+        filtered: Array = xp.empty_like(x)
+        plans[1].fft(spectrum, filtered, cufft.CUFFT_INVERSE)
+        filtered /= math.prod(self.in_shape)
         return filtered
 
     def adjoint(self, v: Array) -> Array:
@@ -555,6 +598,8 @@ class Compose(LinOp):
     >>> Compose(Difference(3), np.diag([1.0, 2.0, 3.0])).apply(np.ones(3))
     array([1., 1.])
     """
+
+    sent: ClassVar[Sent] = {"outer": LinOp, "inner": LinOp}
 
     def __init__(self, outer: Any, inner: Any) -> None:
 

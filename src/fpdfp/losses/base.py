@@ -60,8 +60,14 @@ class DualPoints(Protocol):
     #: R, with the shape of x.
     ridge: Array
 
-    def gradient(self, direction: Array | None = None) -> Array:
-        """Return Aᵀcθ with s = 1: the gradient of h at x without a direction."""
+    def begin(self) -> None:
+        """Ask what is needed for all but a gap, where clients are at sites."""
+
+    def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
+        """Return Aᵀcθ with s = 1: the gradient of h at x without a direction.
+
+        ``gap`` says that the gap with s = 1 will be asked for next: it may come along.
+        """
 
     def gap(self, direction: Array | None, scale: float) -> float:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j), at least 0; infinity where θ is outside the domain of φ*."""
@@ -69,8 +75,8 @@ class DualPoints(Protocol):
     def rounding(self) -> Array:
         """Return an estimated bound of the rounding error of each entry of the gradient."""
 
-    def curvature(self, direction: Array) -> Array:
-        """Return the Hessian of h at x times a direction."""
+    def hessian_products(self, directions: Array) -> Array:
+        """Return the Hessian of h at x times each of some directions."""
 
     def hessian(self) -> Array | None:
         """Return the Hessian of h at x as a matrix, None if it is not available."""
@@ -230,6 +236,14 @@ class Losses(abc.ABC):
 
     def overdispersion_at(self, x: Array, clients: IntArray, theta: float) -> Array | None:
         """Return each client's sums from which θ of negative binomial counts is estimated; None for other losses."""
+        return None
+
+    def jeffreys_at(self, x: Array, clients: IntArray, inverse: Array) -> Array | None:
+        """Return each client's part of the gradient of ½ log det I at x: the Jeffreys penalty of Firth.
+
+        It is ½ tr(V ∂I_i/∂x_j) for each coefficient j, with I_i the information of client i and V = I⁻¹ that of all
+        clients, which ``inverse`` is. None for losses without it.
+        """
         return None
 
     def spread_at(self, x: Array, clients: IntArray) -> Array | None:

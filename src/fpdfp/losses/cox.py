@@ -201,6 +201,28 @@ class Look:
         symmetric: Array = (gram + gram.T) / 2.0
         return symmetric
 
+    def skewness(self, root: Array, *, efron: bool) -> Array:
+        """Half the sum over events of E[|Rᵀ(a − ā)|² (a − ā)], with a row a at risk and its mean ā, and a matrix R.
+
+        Third central moments are the derivatives of the information: a pass over the rows at risk for each event time,
+        and with Efron's ties for each event.
+        """
+        out = np.zeros(self.X.shape[1])
+        happened = self.event >= 0
+        for time, events in enumerate(self.events.tolist()):
+            own = happened & (self.event == time)
+            if not own.any():
+                continue
+            risk = ((self.first <= time) & (time < self.last)) | own
+            rows, chances = self.X[risk], self.weights[risk] * np.exp(self.z[risk] - self.z[risk].max())
+            steps = events if efron else 1
+            for step in range(steps):
+                p = chances * (1.0 - step / events * own[risk])
+                p /= p.sum()
+                centred = rows - p @ rows
+                out += 0.5 * self.weights[own].sum() / steps * ((p * np.square(centred @ root).sum(axis=1)) @ centred)
+        return out
+
     def scores(self) -> Array:
         """The score residual of each row, times its weight, in the order of rows here."""
         from fpdfp._kernels import cox
@@ -501,6 +523,19 @@ class Cox(LinearModel):
             hessians.append(lower_triangle(np.sum([look.information() for look in looks], axis=0)))
             meats.append(lower_triangle(parts.T @ parts) if robust else np.zeros(0))
         return InformationSums(*map(np.array, (numbers, scores, hessians, meats)))
+
+    def jeffreys_at(self, x: Array, clients: IntArray, inverse: Array) -> Array | None:
+        if self.n_features > DENSE_HESSIAN:
+            return None
+        x = np.array(x, dtype=np.float64)
+        self.check(x, clients, shared=True)
+        values, vectors = np.linalg.eigh(inverse)  # 0 for columns that others determine
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        out = np.zeros((len(clients), self.n_features))
+        for row, client in enumerate(map(int, clients)):
+            for group in self._risk.groups_of(client):
+                out[row] += self._look(group, x).skewness(root, efron=self._risk.table.efron)
+        return out
 
     def scores(self, x: Array, client: int) -> Array:
         """Return the score residual of each row of a client, times its weight, in the order of its rows.

@@ -156,6 +156,13 @@ class SingleForm(OneForm):
     def sums_at(self, x: Array, clients: IntArray, *, robust: bool) -> InformationSums | None:
         return self._as_glm.sums_at(x, clients, robust=robust)
 
+    def jeffreys_at(self, x: Array, clients: IntArray, inverse: Array) -> Array | None:
+        return self._as_glm.jeffreys_at(x, clients, inverse)
+
+    def jeffreys_weights(self, x: Array, client: int, inverse: Array) -> Array | None:
+        """Return what multiplies each row of a client in :meth:`jeffreys_at`; None for losses without it."""
+        return self._as_glm.jeffreys_weights(x, client, inverse)
+
     def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
         return self._as_glm.start_model(clients, level=level)
 
@@ -489,6 +496,25 @@ class GLM(OneForm):
             theta_sums(self._rows.y[own].astype(np.float64), np.exp(self.forms(x, own)), weights[own], theta)
             for own in map(self._place, clients)
         ])  # fmt: skip
+
+    def jeffreys_at(self, x: Array, clients: IntArray, inverse: Array) -> Array | None:
+        found = []
+        for client in map(int, clients):
+            weights = self.jeffreys_weights(x, client, inverse)
+            if weights is None:
+                return None
+            found.append(np.asarray(self._rows_of(client).T @ weights, dtype=np.float64))
+        return np.stack(found)
+
+    def jeffreys_weights(self, x: Array, client: int, inverse: Array) -> Array | None:
+        """Return what multiplies each row of a client in :meth:`jeffreys_at`: ½ w ∂(μ'²/V)/∂z aᵀ V a."""
+        own, X = self._place(client), self._rows_of(client)
+        bend = self.distribution.weight_slope(self.forms(x, own))
+        if bend is None:
+            return None
+        leverages = np.asarray((X @ inverse) * (X.toarray() if hasattr(X, "toarray") else X)).sum(axis=1)
+        weights: Array = 0.5 * self.weights_of_rows[own] * bend * leverages
+        return weights
 
     def spread_at(self, x: Array, clients: IntArray) -> Array | None:
         from fpdfp.families import Quantile

@@ -655,6 +655,10 @@ def lower_triangle(matrix: Array) -> Array:
     return triangle
 
 
+#: The curvature of the loss of a row, for families in which it is the same everywhere; these have dual points there.
+CURVATURES = {"Logistic": 0.25, "LeastSquares": 1.0, "Softmax": 0.5}
+
+
 class RowDuals:
     """The dual points of a model with rows of samples, in double precision for rows of any precision.
 
@@ -704,7 +708,10 @@ class RowDuals:
         weighed: Array = (self._weights * values.T).T
         return weighed
 
-    def gradient(self, direction: Array | None = None) -> Array:
+    def begin(self) -> None:
+        """Nothing needs to be asked."""
+
+    def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
         """Return Aᵀcθ with s = 1."""
         if direction is None and self._slope is not None:
             return self._slope
@@ -731,9 +738,10 @@ class RowDuals:
         sizes: Array = np.square(self._losses._slopes(self._forms, self._y)).T @ self._weights
         return sizes
 
-    def curvature(self, direction: Array) -> Array:
-        """Return the Hessian of h at x times a direction."""
-        return self._back(self._weigh(self._losses._curve(self._forms, self._y, self._times(direction))))
+    def hessian_products(self, directions: Array) -> Array:
+        """Return the Hessian of h at x times each of some directions."""
+        curve = self._losses._curve
+        return np.stack([self._back(self._weigh(curve(self._forms, self._y, self._times(one)))) for one in directions])
 
     def hessian(self) -> Array | None:
         """Return the Hessian of h at x as a matrix, None where it would be too large."""

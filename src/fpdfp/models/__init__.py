@@ -11,12 +11,32 @@ from fpdfp.models.cross_validated import (
     FederatedOrdinalRegressionCV,
 )
 from fpdfp.models.cross_validation import CrossValidation
-from fpdfp.models.curves import GroupCurves, log_rank_test, survival_curves
-from fpdfp.models.first_table import Correlations, Histogram, correlations, histogram, table_one
+from fpdfp.models.descriptives import (
+    Correlations,
+    GroupCurves,
+    Histogram,
+    correlations,
+    histogram,
+    log_rank_test,
+    survival_curves,
+    table_one,
+)
+from fpdfp.models.formulas import InverseProbability
 from fpdfp.models.glm import FederatedGLM
 from fpdfp.models.linear import FederatedLinearRegression, FederatedLogisticRegression
-from fpdfp.models.penalty import L1, MCP, SCAD, ElasticNet, Fused, Graph, Group, Ridge, SparseGroup, TotalVariation
-from fpdfp.models.protected import MaskedFit, PrivateModel, masked_glm, private_model
+from fpdfp.models.penalty import (
+    L1,
+    MCP,
+    SCAD,
+    ElasticNet,
+    Firth,
+    Fused,
+    Graph,
+    Group,
+    Ridge,
+    SparseGroup,
+    TotalVariation,
+)
 from fpdfp.models.result import FitResult
 from fpdfp.models.saving import load_model, read_parameter
 from fpdfp.models.site_fits import SiteFits, fit_sites
@@ -40,14 +60,14 @@ __all__ = [
     "FederatedMultinomialRegressionCV",
     "FederatedOrdinalRegression",
     "FederatedOrdinalRegressionCV",
+    "Firth",
     "FitResult",
     "Fused",
     "Graph",
     "Group",
     "GroupCurves",
     "Histogram",
-    "MaskedFit",
-    "PrivateModel",
+    "InverseProbability",
     "Ridge",
     "SiteFits",
     "SparseGroup",
@@ -57,8 +77,6 @@ __all__ = [
     "histogram",
     "load_model",
     "log_rank_test",
-    "masked_glm",
-    "private_model",
     "read_parameter",
     "survival_curves",
     "table_one",

@@ -11,6 +11,7 @@ from pathlib import Path as FilePath
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -23,23 +24,92 @@ from fpdfp.errors import ArgumentError, ArgumentTypeError, DataWarning, RefusalE
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, Information, Summary, Table
 from fpdfp.inference.covariances import Kind
-from fpdfp.inference.differences import SiteErrors
+from fpdfp.inference.heterogeneity import SiteErrors
+from fpdfp.inference.intervals import quantile_of
 from fpdfp.methods.base import Method
-from fpdfp.models.cross_validation import CrossValidation, cross_validate
+from fpdfp.models.cross_validation import (
+    CrossValidation,
+    check_convex,
+    check_draws,
+    cross_validate,
+    draw_sites,
+    find_path,
+    find_stability,
+)
 from fpdfp.models.design import Design, MakeOutcome, Settings, check_groups, design_of_formula, design_of_rows
 from fpdfp.models.fitting import Search, fit_design
 from fpdfp.models.formulas import Plan
+from fpdfp.models.likelihood import ProfileIntervals, profile_intervals
 from fpdfp.models.outcomes import Data, Outcome, SiteEffects
 from fpdfp.models.penalty import ModelPenalty, Name, NoPenalty, as_model_penalty
+from fpdfp.models.private import fit_private, in_ranges
 from fpdfp.models.result import FitResult
-from fpdfp.models.routing import advise_on_search, warn_of_groups
 from fpdfp.models.rows import as_rows, as_targets
 from fpdfp.models.saving import UNKNOWN, save, write_parameter
-from fpdfp.models.selecting import check_convex, check_draws, draw_sites, find_path, find_stability
 from fpdfp.scores.evaluation import Evaluation
 from fpdfp.scores.learning import LearningCurve
+from fpdfp.selection.curves import Bootstrap, Stability
 from fpdfp.selection.paths import RATIO, Path, check_grid
-from fpdfp.selection.stability import Bootstrap, Stability
+from fpdfp.traffic import counting_exchanges
+
+#: Modules of scikit-learn that pass ``groups`` to the splitter only, unless metadata routing is enabled.
+MODULES = ("sklearn.model_selection._validation", "sklearn.model_selection._search")
+
+
+def warn_of_groups(name: str) -> None:
+    """Warn if this is called from a cross-validation that has groups and does not pass them to ``fit``."""
+    if sklearn.get_config()["enable_metadata_routing"]:
+        return
+    frame = inspect.currentframe()
+    while frame is not None:
+        where = frame.f_globals.get("__name__")
+        if where in MODULES:
+            given, to_fit = frame.f_locals.get("groups"), frame.f_locals.get("params") or {}
+            search = where == MODULES[1]
+            if (search and "groups" in to_fit) or (not search and given is not None and "groups" not in to_fit):
+                _warn(name, search)
+                return
+        frame = frame.f_back
+
+
+def advise_on_search(name: str) -> None:
+    """Say that there is a cheaper way if this is called from a search over penalty weights."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == MODULES[1]:
+            search = frame.f_locals.get("self")
+            given = getattr(search, "param_grid", None) or getattr(search, "param_distributions", None) or {}
+            grids = given if isinstance(given, list) else [given]
+            if any(
+                str(key).split("__")[-1] == "penalty" and _weights(one) for grid in grids for key, one in grid.items()
+            ):
+                warn(
+                    f"{type(search).__name__} fits every penalty and every fold by itself; fpdfp.{name}CV finds "
+                    "all weights in the exchanges of about one fit",
+                    UserWarning,
+                    "sklearn",
+                    "joblib",
+                )
+                return
+        frame = frame.f_back
+
+
+def _weights(penalties: Any) -> bool:
+    """Whether some of the penalties of a search differ in nothing but weight or options."""
+    kinds = [as_model_penalty(one).name for one in penalties] if isinstance(penalties, list | tuple) else ["", ""]
+    return len(set(kinds)) < len(kinds)
+
+
+def _warn(name: str, search: bool) -> None:
+    or_else = "" if search else ', or give params={"groups": groups} as well'
+    warn(
+        f"groups are passed to the splitter only, so {name} is fitted as if one site held all rows; enable metadata "
+        f"routing (sklearn.set_config(enable_metadata_routing=True)) and call set_fit_request(groups=True){or_else}",
+        UserWarning,
+        "sklearn",
+        "joblib",
+    )
+
 
 #: Where parameters are that estimators had themselves.
 MOVED = {
@@ -274,26 +344,24 @@ class FederatedModel(BaseEstimator):
         _checks.choice("on_refusal", on_refusal, ("stop", "exclude"))
         if isinstance(X, TableCohort):
             check_groups(groups)
-            return X
+            return X.at_level()
         return LocalCohort(X, groups)
 
     def _fit_data(self, X: Any, y: Any, groups: Any, *, on_refusal: str = "stop", **options: Any) -> Self:
         """Fit rows and outcomes, or a formula y to a table or to a federation."""
         settings = self._settings_of(y)
-        make = self._design(X, y, groups, settings, **options)
-        cohort: Any = self._cohort(X, y, groups, on_refusal)
-        excluded: dict[str, str] = {}
-        while True:
-            try:
-                design = make(cohort)
-                found = self._complete(self._fit_design(design, settings), design)
-                break
-            except RefusalError as error:
-                if on_refusal == "stop" or cohort is None or not error.sites or set(cohort.names) <= set(error.sites):
-                    raise
-                excluded |= error.sites
-                cohort = cohort.without(error.sites)
-        self.fitted_ = fit = dataclasses.replace(found, excluded=excluded)
+        with counting_exchanges() as exchanges:
+            cohort: Any = self._cohort(X, y, groups, on_refusal)
+            if cohort is not None and cohort.level == "private":
+                settings = in_ranges(settings)
+            make = self._design(X, y, groups, settings, **options)
+            fit = self._fit_willing(make, cohort, settings, on_refusal)
+            self.fitted_ = fit = dataclasses.replace(fit, exchanges=exchanges)
+            if fit.run_folder is not None:
+                try:
+                    fit.write_run()
+                except StorageError as error:  # the fit is worth more than its report
+                    warn(f"the report has no summary of the fit: {error}", RuntimeWarning)
         if fit.imputed:
             warn(
                 f"means were put in where {', '.join(fit.imputed)} had no value: standard errors take them for known, "
@@ -302,12 +370,22 @@ class FederatedModel(BaseEstimator):
             )
         if fit.plan is not None:
             self.feature_names_in_, self.n_features_in_ = np.array(fit.names.features, dtype=object), len(fit.coef.T)
-        if fit.run_folder is not None:
-            try:
-                fit.write_run()
-            except StorageError as error:  # the fit is worth more than its report
-                warn(f"the report has no summary of the fit: {error}", RuntimeWarning)
         return self
+
+    def _fit_willing(self, make: MakeDesign, cohort: Any, settings: Settings, on_refusal: str) -> FitResult:
+        """Return the fit of all sites, or of those that do not refuse."""
+        excluded: dict[str, str] = {}
+        while True:
+            try:
+                design = make(cohort)
+                found = self._complete(self._fit_design(design, settings), design)
+                condition = "" if cohort is None else cohort.rows
+                return dataclasses.replace(found, excluded=excluded, condition=condition)
+            except RefusalError as error:
+                if on_refusal == "stop" or cohort is None or not error.sites or set(cohort.names) <= set(error.sites):
+                    raise
+                excluded |= error.sites
+                cohort = cohort.without(error.sites)
 
     def _fit_design(self, design: Design, settings: Settings, search: Search | None = None) -> FitResult:
         """Return the fit of a design; ``search`` finds a parameter of the family together with the coefficients."""
@@ -323,6 +401,13 @@ class FederatedModel(BaseEstimator):
             engine.note_fit(type(self).__name__, plain, objects, tuple(design.arguments))
 
         validation = self._validation
+        if design.cohort is not None and design.cohort.level == "private":
+            if validation is not None or search is not None:
+                raise ArgumentError(
+                    "cv", "must be None at the level 'private', where each fit has a price: with "
+                    "Privacy(mechanism='statistics') the same release serves any penalty, and costs nothing again",
+                )  # fmt: skip
+            return fit_private(design, settings)
         if validation is not None:
             return cross_validate(design, settings, validation, search=search, note=note)
         return fit_design(design, settings, search=search, note=note)
@@ -406,6 +491,43 @@ class FederatedModel(BaseEstimator):
         """Return how good the fit was after its rounds: :meth:`fpdfp.models.result.FitResult.learning_curve`."""
         options = {"sample_weight": sample_weight, "offset": offset, "strata": strata, "level": level}
         return self._fitted().learning_curve(self._new_rows(X, y), y, groups, points=points, **options)
+
+    def profile_intervals(
+        self, X: Any, y: Any = None, groups: Any = None, *, names: Sequence[str] | None = None, level: float = 0.95,
+        **options: Any,
+    ) -> ProfileIntervals:  # fmt: skip
+        """Return intervals and tests of coefficients by the profile likelihood, as ``confint`` of R's MASS.
+
+        They hold better than those of :meth:`table` where rows are few or effects large, and with ``penalty="firth"``
+        also where outcomes are separated: then they are those of the penalised likelihood, as of R's ``logistf``. With
+        a dispersion, limits are by the F distribution. Each limit takes some six exchanges with all sites (twice as
+        many with Firth's penalty), and each test some four.
+
+        Parameters
+        ----------
+        X, y, groups, options
+            The data of the fit, as in ``fit``; for a formula y may be missing.
+        names
+            Of coefficients; by default all.
+        level
+            Of the intervals.
+
+        Examples
+        --------
+        >>> import fpdfp
+        >>> dose, cured = [[0.0], [0.0], [0.0], [1.0], [1.0], [1.0]], [0, 0, 0, 1, 1, 1]
+        >>> model = fpdfp.FederatedLogisticRegression("firth").fit(dose, cured)
+        >>> print(model.profile_intervals(dose, cured, names=["x0"]))
+            coefficient   2.5 %  97.5 %      p
+        x0        3.892  0.4389   9.748  0.024
+        profile likelihood, 21 exchanges
+        """
+        fit = self._fitted()
+        quantile_of(level)
+        y = fit.formula if y is None else y
+        settings = self._settings_of(y)
+        make = self._design(X, y, groups, settings, **options)
+        return profile_intervals(fit, make(self._cohort(X, y, groups, "stop")), names, level)
 
     def write_run(
         self, folder: str | os.PathLike[str] | None = None, *, name: str | None = None, errors: Kind = "model",

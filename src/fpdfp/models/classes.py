@@ -18,7 +18,7 @@ from fpdfp.losses.classes import LINKS, Link
 from fpdfp.methods.base import Method
 from fpdfp.models.base import FederatedModel, MakeDesign
 from fpdfp.models.design import Settings
-from fpdfp.models.formulas import Plan
+from fpdfp.models.formulas import InverseProbability, Plan
 from fpdfp.models.outcomes import Classes, Compared, Data, Ordered, Outcome, SiteEffects
 from fpdfp.models.penalty import ModelPenalty, Name
 from fpdfp.models.rows import column, refuse_column, refuse_of_rows, row_weights, scale_of
@@ -210,7 +210,7 @@ class FederatedMultinomialRegression(ClassModel):
         *,
         sample_weight: Any = None,
         offset: Any = None,
-        weights: str | None = None,
+        weights: str | InverseProbability | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
         on_refusal: Literal["stop", "exclude"] = "stop",
@@ -227,7 +227,8 @@ class FederatedMultinomialRegression(ClassModel):
             What is added to the linear predictors of each row: a number for all classes but the reference, as
             ``offset(…)`` in a formula is, or a column for each of the classes, in their order.
         weights
-            With a formula: the column that weighs rows, or an expression of columns.
+            With a formula: the column that weighs rows, an expression of columns, or
+            :class:`fpdfp.InverseProbability`.
         missing, levels
             With a formula: as in :meth:`FederatedLogisticRegression.fit`.
         on_refusal
@@ -342,7 +343,7 @@ class FederatedOrdinalRegression(ClassModel):
         *,
         sample_weight: Any = None,
         offset: Any = None,
-        weights: str | None = None,
+        weights: str | InverseProbability | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
         on_refusal: Literal["stop", "exclude"] = "stop",
@@ -358,7 +359,8 @@ class FederatedOrdinalRegression(ClassModel):
         offset
             What is added to the linear predictor of each row.
         weights
-            With a formula: the column that weighs rows, or an expression of columns.
+            With a formula: the column that weighs rows, an expression of columns, or
+            :class:`fpdfp.InverseProbability`.
         missing, levels
             With a formula: as in :meth:`FederatedLogisticRegression.fit`.
         on_refusal

@@ -14,20 +14,21 @@ from fpdfp.compress.plain import plain_bits
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, write_answer
-from fpdfp.federation.times import find_baselines, find_concordance
+from fpdfp.federation.table import find_baselines, find_concordance
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses.cox import TIES, Ties
 from fpdfp.methods.base import Method
 from fpdfp.models.base import FederatedModel, MakeDesign
 from fpdfp.models.design import Design, Settings
-from fpdfp.models.formulas import Asking, Plan
+from fpdfp.models.formulas import Asking, InverseProbability, Plan
 from fpdfp.models.outcomes import Data, Hazards, Outcome
 from fpdfp.models.penalty import ModelPenalty, Name
-from fpdfp.models.result import EventTimes, FitResult
+from fpdfp.models.result import VARIES, EventTimes, FitResult
 from fpdfp.models.rows import read_rows
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves
 from fpdfp.survival.counts import check_grid
 from fpdfp.survival.proportionality import ProportionalityTests, Transform
+from fpdfp.traffic import count_exchange
 
 
 class FederatedCoxRegression(FederatedModel):
@@ -139,7 +140,7 @@ class FederatedCoxRegression(FederatedModel):
         clusters: Any = None,
         sample_weight: Any = None,
         offset: Any = None,
-        weights: str | None = None,
+        weights: str | InverseProbability | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
         on_refusal: Literal["stop", "exclude"] = "stop",
@@ -164,7 +165,8 @@ class FederatedCoxRegression(FederatedModel):
         offset
             What is added to the linear predictor of each row.
         weights
-            With a formula: the column that weighs rows, or an expression of columns.
+            With a formula: the column that weighs rows, an expression of columns, or
+            :class:`fpdfp.InverseProbability`.
         missing, levels
             With a formula: as in :meth:`FederatedLogisticRegression.fit`.
         on_refusal
@@ -218,8 +220,10 @@ class FederatedCoxRegression(FederatedModel):
         return self._design_of_rows(X, data, groups, settings, lambda *_: (outcome, None))
 
     def _complete(self, fit: FitResult, design: Design) -> FitResult:
-        """Ask for concordance and baseline hazards, and count the exchanges."""
+        """Ask for concordance and baseline hazards."""
         assert fit.run is not None
+        if fit.plan is not None and fit.plan.design.varies:
+            return dataclasses.replace(fit, times=EventTimes(None, None, VARIES))
         x, grid = fit.run.x.astype(np.float64), self._baseline_times()
         concordance: Concordance | None = None
         found: list[Baselines] = []
@@ -231,6 +235,8 @@ class FederatedCoxRegression(FederatedModel):
             found = [] if self.baseline is False else [find_baselines(part, x, self.ties, grid) for part in parts]
             up = 8 * sum(len(pack(write_answer(one))) for one in [*sums, *found])
             down = (len(sums) + len(found)) * plain_bits(x.shape, x.dtype)
+            for what in ["concordance", *(["baseline"] if found else [])]:
+                count_exchange(what)
         else:
             assert design.cohort is not None
             assert design.spec is not None
@@ -243,11 +249,6 @@ class FederatedCoxRegression(FederatedModel):
             except RefusalError as error:
                 refused = f"{error} (give baseline=[…], the times at which sites tell their hazards)"
             up, down = asking.up, asking.down
-        exchanges = dict(fit.exchanges)
-        if concordance is not None:
-            exchanges["concordance"] = 1
-        if found:
-            exchanges["baseline hazards"] = 1
         baselines = {
             str(name): {
                 stratum: one.unscale(x, *design.scaled) for stratum, one in zip(site.strata, site.hazards, strict=True)
@@ -255,7 +256,7 @@ class FederatedCoxRegression(FederatedModel):
             for name, site in zip(fit.sites, found, strict=True)
         } if found else None  # fmt: skip
         return dataclasses.replace(
-            fit, times=EventTimes(baselines, concordance, refused), exchanges=exchanges, bits_up=fit.bits_up + up,
+            fit, times=EventTimes(baselines, concordance, refused), bits_up=fit.bits_up + up,
             bits_down=fit.bits_down + down,
         )  # fmt: skip
 

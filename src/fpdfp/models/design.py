@@ -21,10 +21,21 @@ from fpdfp.federation.questions import Distribution, ModelSpec, MomentsQuestion
 from fpdfp.federation.table import ModelRows
 from fpdfp.losses import Losses
 from fpdfp.methods.base import Method
-from fpdfp.models.by_feature import Limits, Names, find_factors, find_limits, find_start
 from fpdfp.models.formulas import Asking, Plan, plan
 from fpdfp.models.outcomes import Data, Outcome, Scaled, SiteEffects
-from fpdfp.models.penalty import Columns, Details, Graph, Group, ModelPenalty, no_edges
+from fpdfp.models.penalty import (
+    Columns,
+    Details,
+    Graph,
+    Group,
+    Limits,
+    ModelPenalty,
+    Names,
+    find_factors,
+    find_limits,
+    find_start,
+    no_edges,
+)
 from fpdfp.models.rows import append_columns, read_sites, take_rows
 
 #: A feature whose deviation is at most this part of its mean is constant up to rounding.
@@ -226,6 +237,11 @@ def design_of_formula(
     ``intercept`` is whether categories are coded as besides one; ``options`` are ``missing``, ``levels`` and
     ``weights`` of :func:`fpdfp.models.formulas.plan`.
     """
+    if settings.effects != "none" and cohort.level != "filter":
+        raise ArgumentError(
+            "site_effects", f"must be 'none' at the level {cohort.level!r}: the sums of a column that is not zero at "
+            "one site alone are that site's",
+        )  # fmt: skip
     asking = Asking(cohort)
     found = plan(asking, formula, classify=classify, survival=survival, intercept=intercept, **options)
     d, names = len(found.design.names), asking.names
@@ -233,6 +249,8 @@ def design_of_formula(
     assert arranged is not None
     found = arranged
     design = found.design
+    if design.varies and (settings.penalty.penalises or settings.standardize):
+        raise ArgumentError("penalty", "must be 'none', and standardize False, where effects change with time")
     if design.cluster is not None and outcome.loss not in ("Cox", "GLM"):
         raise ArgumentError("formula:", "cluster(…) is for models of times and of one linear predictor")
     diagonal = settings.wanted_moments(d)

@@ -15,7 +15,6 @@ from fpdfp.errors import ArgumentError
 from fpdfp.families import Gaussian
 from fpdfp.families.base import link_of
 from fpdfp.federation.cohort import LocalCohort, TableCohort
-from fpdfp.federation.predictions import Predictor
 from fpdfp.federation.questions import (
     CalibrationQuestion,
     Distribution,
@@ -23,7 +22,7 @@ from fpdfp.federation.questions import (
     ModelSpec,
     write_answer,
 )
-from fpdfp.federation.table import ModelRows
+from fpdfp.federation.table import ModelRows, Predictor
 from fpdfp.inference import Information, coefficient_table, wald_test
 from fpdfp.inference.calibration import Calibration, calibrate
 from fpdfp.models.design import check_groups
@@ -145,6 +144,7 @@ def _cohort_sites(fit: FitResult, source: Any, groups: Any) -> Sites:
         source = LocalCohort(source, groups)
     else:
         check_groups(groups)
+    source = source.at_level()
     predictor, columns = fit.outcome.predictor(fit, fit.effects)
     plan, options = fit.plan, {name: one for name, one in fit.outcome.describe().items() if name != "class_weights"}
     assert plan is not None

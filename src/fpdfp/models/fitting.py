@@ -1,4 +1,8 @@
-"""The way of every fit: from a design and settings through one run, or several, to a result."""
+"""The way of every fit: from a design and settings through one run, or several, to a result.
+
+At the end are parameters of a family that are found together with the coefficients: θ of the negative binomial family,
+and the width of smoothed quantiles.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +16,36 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fpdfp._typing import Array
 from fpdfp._warn import warn
-from fpdfp.cohorts.cohort import Each
 from fpdfp.cohorts.local import clients_of
-from fpdfp.cohorts.losses import Informations
+from fpdfp.cohorts.losses import Informations, Overdispersions, Spread
+from fpdfp.cohorts.question import Each
 from fpdfp.engines import Result
 from fpdfp.engines.choice import MOST_COEFFICIENTS, choose_method, suits_newton
-from fpdfp.engines.iterates import Iterates
+from fpdfp.engines.loop import Iterates
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.solve import run
-from fpdfp.errors import ArgumentError, RefusalError, SeparationError
+from fpdfp.errors import ArgumentError, DataWarning, RefusalError, SeparationError
+from fpdfp.families import Family, NegativeBinomial, Poisson, Quantile
+from fpdfp.families.base import link_of
 from fpdfp.inference import PENALISED, Information
-from fpdfp.inference.aliasing import Alias, find_alias
-from fpdfp.inference.separation import FAR, NOTHING, newton_step
+from fpdfp.inference.estimability import FAR, NOTHING, Alias, find_alias, newton_step
 from fpdfp.losses.base import InformationSums
 from fpdfp.methods import ProximalNewton
 from fpdfp.methods.base import Method
 from fpdfp.models import random_effects
-from fpdfp.models.by_feature import find_limits
 from fpdfp.models.design import Design, Settings
+from fpdfp.models.likelihood import FirthSearch, check_firth
 from fpdfp.models.outcomes import Hazards
-from fpdfp.models.penalty import SETTLED, STEPS, Concave, Details, Structure
+from fpdfp.models.penalty import SETTLED, STEPS, Concave, Details, Firth, Structure, find_limits
 from fpdfp.models.result import BOUNDED, FitResult
 from fpdfp.penalties import L1
 from fpdfp.penalties.base import Zero
 from fpdfp.precondition.base import full
 from fpdfp.problem import Problem
+from fpdfp.traffic import count_exchange, for_purpose
 
+#: The part of a deviance by which that of the intercept alone may be above the least.
+LEFT = 1e-12
 #: Families whose likelihood may grow for ever.
 GROWING = (
     "binomial",
@@ -54,8 +62,6 @@ GROWING = (
 class Search(Protocol):
     """Finds a parameter of the family together with the coefficients."""
 
-    name: str
-    exchanges: int
     rounds: int
     up: int
     down: int
@@ -108,15 +114,19 @@ class Fitting:
     ----------
     outcome
         The outcome, whose family a search changes.
-    up, down, exchanges
-        The bits of all that was asked, and what was asked after the run.
+    up, down
+        The bits of all that was asked.
     """
 
     def __init__(self, design: Design, settings: Settings, search: Search | None = None) -> None:
         self.design, self.settings, self.outcome = design, settings, design.outcome
         self.iterates = Iterates()
         self.steps = self.rounds = self.up = self.down = 0
-        self.exchanges: dict[str, int] = {}
+        if isinstance(settings.penalty, Firth):
+            check_firth(
+                self.outcome, random=design.columns.random, method=settings.method, bounds=settings.bounds
+            )  # fmt: skip
+            search = FirthSearch()
         self._search = search
         self._variances: random_effects.Variances | None = None
 
@@ -153,11 +163,9 @@ class Fitting:
         found = self._ask(problem, found) if self.outcome.has_information else self._look_at_classes(problem, found)
         rounds = self.rounds
         if (search := self._search) is not None:
-            self.exchanges[search.name] = search.exchanges
             rounds, self.up, self.down = rounds + search.rounds, self.up + search.up, self.down + search.down
         return dataclasses.replace(
             found, n_iter=rounds, n_steps=self.steps, bits_up=self.up + design.up, bits_down=self.down + design.down,
-            exchanges=self.exchanges,
         )  # fmt: skip
 
     # The runs.
@@ -167,6 +175,7 @@ class Fitting:
         design, settings = self.design, self.settings
         limits = design.limits(settings.bounds)
         losses = [design.build(self.outcome, structure.ridge)]
+        count_exchange("facts")
 
         def problem_of(penalised: Structure, ridge: float = 0.0) -> Problem:
             restrained = penalised.restrain(design.columns, limits, ridge)
@@ -174,6 +183,7 @@ class Fitting:
 
         def rebuild() -> Problem:
             losses[0] = design.build(self.outcome, structure.ridge)  # of another family
+            count_exchange("facts")
             return problem_of(structure)
 
         if settings.penalty.is_concave:
@@ -273,7 +283,8 @@ class Fitting:
             problem = problem_of(structure, share)
             result = self._solve_one(problem, x0)
             x0 = result.x.astype(np.float64)
-            told, _, up, down = clients_of(problem).ask(Informations(x0, robust=False))
+            with for_purpose("variance"):
+                told, _, up, down = clients_of(problem).ask(Informations(x0, robust=False))
             self.up, self.down = self.up + up, self.down + down
             rows, weight, _, _, pearson = map(float, told.numbers)
             kept = np.flatnonzero(free | (x0 != 0))
@@ -298,18 +309,20 @@ class Fitting:
     # What is asked of the solution.
 
     def _ask(self, problem: Problem, fit: FitResult) -> FitResult:
-        """Ask all sites for their sums at the solution, and for the null deviance; every exchange is counted."""
+        """Ask all sites for their sums at the solution, and for the null deviance."""
         likelihood, columns, settings = self.outcome.likelihood, self.design.columns, self.settings
         refusal = why_not(settings)
         wanted = settings.inference is True or (settings.inference == "auto" and refusal is None)
-        may_separate = refusal is None and not columns.random and likelihood.name in GROWING
+        firth = isinstance(settings.penalty, Firth)
+        may_separate = refusal is None and not columns.random and not firth and likelihood.name in GROWING
         if not (wanted or may_separate):
             return fit
         purpose = "information" if wanted else "separation"
         assert fit.run is not None
         x = np.asarray(fit.run.x, dtype=np.float64)
-        told = self._ask_sites(problem, Informations(x, wanted), needed=columns.random)
-        self._count(purpose, told.up, told.down)
+        with for_purpose(purpose):
+            told = self._ask_sites(problem, Informations(x, wanted), needed=columns.random)
+        self.up, self.down = self.up + told.up, self.down + told.down
         sums = InformationSums(*(np.sum(field, axis=0) for field in zip(*told.answers, strict=True)))
         if may_separate:
             self._check_separation(problem, fit.run.x, sums, self._names_of_x())
@@ -326,10 +339,12 @@ class Fitting:
         if columns.random:
             assert self._variances is not None
             sites = random_effects.integrate(sites, columns.effects, self._variances)
+        if isinstance(likelihood, Quantile):
+            fit = dataclasses.replace(fit, effective_rows=self._count_effective(problem, x))
         places = self.outcome.null_places(columns)
-        if self.design.plan is not None and refusal is None and self.outcome.aliases and not columns.random:
+        if self.design.plan is not None and refusal is None and not columns.random:
             names = self._names_of_x()
-            alias = find_alias(sum(sites[1:], sites[0]).hessian, self.outcome.order(names))
+            alias = find_alias(sum(sites[1:], sites[0]).hessian, self.outcome.alias_order(names))
             if alias is not None:
                 fit = _leave_out(fit, alias, names)
                 sites = [site.take(alias.kept.tolist()) for site in sites]
@@ -337,7 +352,7 @@ class Fitting:
             fit, information=sites, saturated=float(sums.numbers[2]), deviance=sum(site.deviance for site in sites),
             null_parameters=len(places),
         )  # fmt: skip
-        if refusal is not None or columns.random:
+        if refusal is not None or columns.random or firth:
             return fit
         return self._ask_null(problem, fit) if len(places) else self._ask_zero(problem, fit)
 
@@ -352,30 +367,69 @@ class Fitting:
             told = clients.ask(question)
             return Each([told.sums], told.up, told.down)
 
+    def _count_effective(self, problem: Problem, x: Array) -> float:
+        """Return how many rows near a quantile decide the density of residuals.
+
+        (Σ K)²/Σ K² is 6 Σ K(r/h) where the density is flat, with the logistic kernel K.
+        """
+        with for_purpose("spread"):
+            told = clients_of(problem).ask(Spread(x))
+        self.up, self.down = self.up + told.up, self.down + told.down
+        weight, inside = map(float, told.sums.numbers)
+        return 6.0 * inside * float(problem.losses.sizes.sum()) / weight
+
     def ask_sums(self, problem: Problem, x: Array, purpose: str) -> InformationSums:
-        """Return the sums over all sites at a point, and count the exchange."""
-        told = clients_of(problem).ask(Informations(np.asarray(x, dtype=np.float64), robust=False))
-        self._count(purpose, told.up, told.down)
+        """Return the sums over all sites at a point, for a purpose."""
+        with for_purpose(purpose):
+            told = clients_of(problem).ask(Informations(np.asarray(x, dtype=np.float64), robust=False))
+        self.up, self.down = self.up + told.up, self.down + told.down
         sums: InformationSums = told.sums
         return sums
 
-    def _count(self, purpose: str, up: int, down: int) -> None:
-        self.up, self.down = self.up + up, self.down + down
-        self.exchanges[purpose] = self.exchanges.get(purpose, 0) + 1
-
     def _ask_null(self, problem: Problem, fit: FitResult) -> FitResult:
         """Fit the intercept alone, by the same exchanges, and keep its deviance."""
-        losses = problem.losses.restrict(self.outcome.null_places(self.design.columns))
-        null = Problem(losses, Zero(), weights=problem.weights, check=False)
+        known = self._null_deviance(problem)
+        if known is not None:
+            return dataclasses.replace(fit, null_deviance=known)
         own = self.settings.options
         options = RunOptions(rounds=own.rounds, tol=own.tol or 1e-8, progress=False)
-        found = run(null, choose_method(null, options, "exact"), options)
+        with for_purpose("null deviance"):
+            losses = problem.losses.restrict(self.outcome.null_places(self.design.columns))
+            count_exchange("facts")
+            null = Problem(losses, Zero(), weights=problem.weights, check=False)
+            found = run(null, choose_method(null, options, "exact"), options)
         self.up, self.down = self.up + found.total_up, self.down + found.total_down
-        self.exchanges["null deviance"] = found.rounds
         # The objective is the weighted mean of half the unit deviances.
         assert fit.information is not None
         weight = sum(site.weight for site in fit.information)
         return dataclasses.replace(fit, null_deviance=2.0 * weight * found.objective)
+
+    def _null_deviance(self, problem: Problem) -> float | None:
+        """Return the deviance of the intercept alone where its mean is that of all outcomes; None where it is not.
+
+        The score at 0 is proportional to the difference of that mean from the one at 0. With offsets the score at the
+        intercept that follows is not 0.
+        """
+        family, (place, *more) = self.outcome.likelihood, self.outcome.null_places(self.design.columns)
+        if not isinstance(family, Family) or isinstance(family, Quantile) or more:
+            return None
+        mean = family.mean(np.zeros(1))
+        variance = family.variance(mean)
+        if not (np.isfinite(mean).all() and variance > 0):
+            return None
+        x = np.zeros(problem.losses.shape)
+        try:
+            sums = self.ask_sums(problem, x, "null deviance")
+            rate = math.sqrt(full(sums.hessian)[place, place] * float(sums.numbers[1] / variance[0]))
+            with np.errstate(all="ignore"):
+                (x[place],) = link_of(family.link, mean + sums.score[place] / rate)
+            if not math.isfinite(x[place]):
+                return None
+            sums = self.ask_sums(problem, x, "null deviance")
+        except RefusalError:
+            return None
+        left, deviance = sums.score[place] ** 2 / full(sums.hessian)[place, place], float(sums.numbers[3])
+        return deviance if left <= LEFT * deviance else None
 
     def _ask_zero(self, problem: Problem, fit: FitResult) -> FitResult:
         """Keep the deviance at zero, or at the offsets, which is that of the null model without an intercept."""
@@ -440,13 +494,148 @@ def _refuse(names: list[str], columns: list[int]) -> None:
 
 def _leave_out(fit: FitResult, alias: Alias, names: list[str]) -> FitResult:
     """Return the fit with the same predictions and zeros for coefficients that are not estimated."""
-    coef, constant = np.ravel(fit.coef), np.ravel(fit.intercept)[: int(fit.has_intercept)]
-    moved = alias.move(np.concatenate([coef, constant, fit.effects]))
-    coef, constant, effects = np.split(moved, [len(coef), len(coef) + len(constant)])
-    intercept: Any = fit.intercept
-    if fit.has_intercept:
-        intercept = constant.reshape(np.shape(fit.intercept)) if np.ndim(fit.intercept) else float(constant[0])
-    return dataclasses.replace(
-        fit, coef=coef.reshape(fit.coef.shape), intercept=intercept, effects=effects,
-        aliased=tuple(names[j] for j in alias.left),
-    )  # fmt: skip
+    moved = fit.outcome.place(alias.move(fit.outcome.values(fit)), fit)
+    return dataclasses.replace(fit, **moved, aliased=tuple(names[j] for j in alias.left))
+
+
+#: A θ that changes by less, relatively, is found; a Newton step that is shorter leaves about its square.
+FOUND_THETA, SHORT = 1e-9, 1e-5
+#: The most changes between θ, or a width, and coefficients, and Newton steps for one θ. Each change makes a width that
+#: is too large at least about three times smaller.
+MOST = 50
+#: With a larger θ, relative to the mean, counts cannot be distinguished from Poisson's.
+LARGEST = 1e8
+
+
+class Theta:
+    """The estimate of θ, as of ``glm.nb`` of R's MASS.
+
+    Attributes
+    ----------
+    value, standard_error
+        θ and its standard error; infinite and NaN where there is no more variance than Poisson's.
+    rounds, up, down
+        The rounds of all fits but the last, and the bits of these and of what is asked for θ.
+    """
+
+    def __init__(self) -> None:
+        self.value, self.standard_error = math.inf, math.nan
+        self.rounds = self.up = self.down = 0
+
+    def alternate(
+        self, fitting: Fitting, problem: Problem, method: Method | None, rebuild: Callable[[], Problem]
+    ) -> tuple[Result, Problem]:
+        """Return the fit, and its problem; ``rebuild`` makes the problem of the present family."""
+        result: Result = fitting.solve(problem, method)
+        weight, excess, spread, _, _ = self._ask(problem, result, 1.0)
+        if excess <= 0.0:
+            return self._give_up(result, problem)
+        theta = self._search(problem, result, weight / max(spread, weight / LARGEST))
+        for _ in range(MOST):
+            if not math.isfinite(theta):
+                fitting.outcome = _with_family(fitting.outcome, Poisson())
+                problem = rebuild()
+                self._count(result)
+                return self._give_up(fitting.solve(problem, method), problem)
+            fitting.outcome = _with_family(fitting.outcome, NegativeBinomial("log", theta))
+            problem = rebuild()
+            self._count(result)
+            result = fitting.solve(problem, method, x0=result.x)
+            before, theta = theta, self._search(problem, result, theta)
+            if abs(theta - before) <= FOUND_THETA * before:
+                self.value = before
+                return result, problem
+        warn(f"θ of the negative binomial family still changes after {MOST} fits", DataWarning)
+        self.value = before
+        return result, problem
+
+    def _search(self, problem: Problem, result: Result, theta: float) -> float:
+        """Return θ for given coefficients, by Newton's method in its logarithm; infinite if it grows without end."""
+        for _ in range(MOST):
+            _, _, _, score, information = self._ask(problem, result, theta)
+            curvature = theta * information - score
+            step = score / curvature if curvature > 0 else math.copysign(1.0, score)
+            self.standard_error = 1.0 / math.sqrt(information) if information > 0 else math.nan
+            if abs(step) <= FOUND_THETA:
+                return theta
+            theta *= math.exp(float(np.clip(step, -2.0, 2.0)))
+            if theta > LARGEST:
+                return math.inf
+            if abs(step) <= SHORT:
+                return theta
+        return theta
+
+    def _ask(self, problem: Problem, result: Result, theta: float) -> tuple[float, ...]:
+        with for_purpose("theta"):
+            told = clients_of(problem).ask(Overdispersions(np.asarray(result.x, dtype=np.float64), float(theta)))
+        self.up, self.down = self.up + told.up, self.down + told.down
+        return tuple(map(float, told.sums.numbers))
+
+    def _count(self, result: Result) -> None:
+        """Count a fit that is not the last."""
+        self.rounds, self.up = self.rounds + result.rounds, self.up + result.total_up
+        self.down += result.total_down
+
+    def _give_up(self, result: Result, problem: Problem) -> tuple[Result, Problem]:
+        self.value, self.standard_error = math.inf, math.nan
+        warn(
+            "counts vary no more than Poisson's: θ of the negative binomial family is infinite, and the model is that "
+            "of the Poisson family",
+            DataWarning,
+        )
+        return result, problem
+
+
+#: A width that changes by less, relatively, is found.
+FOUND_WIDTH = 0.01
+
+
+class Width:
+    """The width h = κσ of :class:`fpdfp.families.Quantile`: fits in turn with the spread σ of their residuals.
+
+    At each fit, σ is h/κ times the ratio of the share of kernel weight that normal residuals would have to that of the
+    data. The first width is that for the deviation of least squares, which outliers only make too large.
+
+    Attributes
+    ----------
+    family
+        The family, with its level.
+    rounds, up, down
+        The rounds of all fits but the last, and the bits of these and of what is asked for the width.
+    """
+
+    def __init__(self, family: Quantile) -> None:
+        self.family = family
+        self.rounds = self.up = self.down = 0
+
+    def alternate(
+        self, fitting: Fitting, problem: Problem, method: Method | None, rebuild: Callable[[], Problem]
+    ) -> tuple[Result, Problem]:
+        """Return the fit, and its problem; ``rebuild`` makes the problem of the present family."""
+        result: Result = fitting.solve(problem, method)  # of least squares
+        rows, coefficients = int(problem.losses.sizes.sum()), math.prod(problem.losses.shape)
+        relative = self.family.relative_width(rows, coefficients)
+        wanted = self.family.share(relative)
+        width = relative * math.sqrt(2.0 * result.objective)
+        if not width > 0.0:
+            width = relative  # least squares leave nothing: any width is small enough
+        for _ in range(MOST):
+            fitting.outcome = _with_family(fitting.outcome, Quantile(level=self.family.level, width=width))
+            self.rounds, self.up = self.rounds + result.rounds, self.up + result.total_up
+            self.down += result.total_down
+            problem = rebuild()
+            result = fitting.solve(problem, method, x0=result.x)
+            with for_purpose("width"):
+                told = clients_of(problem).ask(Spread(result.x.astype(np.float64)))
+            self.up, self.down = self.up + told.up, self.down + told.down
+            weight, inside = map(float, told.sums.numbers)
+            before, width = width, width * wanted * weight / inside if inside > 0.0 else 2.0 * width
+            if abs(math.log(width / before)) <= FOUND_WIDTH:
+                return result, problem
+        warn(f"the width of the quantile's kernel still changes after {MOST} fits", DataWarning)
+        return result, problem
+
+
+def _with_family(outcome: Any, family: Family) -> Any:
+    """Return the same outcome with another family."""
+    return dataclasses.replace(outcome, distribution=family)

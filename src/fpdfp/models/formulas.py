@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,14 +14,32 @@ from fpdfp._typing import Array
 from fpdfp.cohorts.question import Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError
+from fpdfp.families import Binomial
 from fpdfp.federation.cohort import TableCohort
-from fpdfp.federation.questions import MomentsQuestion, SchemaQuestion, Sums, SumsQuestion
-from fpdfp.federation.schema import Agreed, Levels, Schemas
-from fpdfp.formula.coding import Design, Imputation, Term, code
+from fpdfp.federation.columns import Agreed, Levels, Schemas
+from fpdfp.federation.descriptives import COVERED, DescriptionQuestion, HistogramQuestion, Histograms, find_edges
+from fpdfp.federation.questions import MomentsQuestion, SchemaQuestion, SumsQuestion, SumsTotal
+from fpdfp.formula.coding import Design, Imputation, InverseWeights, Term, code
 from fpdfp.formula.evaluation import NO_VALUE
-from fpdfp.formula.parsing import parse, parse_weights
-from fpdfp.formula.tree import Arithmetic, Column, Formula, Level, Number, Numeric, Standard, Survival, rebuild
+from fpdfp.formula.parsing import clocks_of, parse, parse_weights
+from fpdfp.formula.tree import (
+    Arithmetic,
+    Column,
+    Formula,
+    Knotless,
+    Level,
+    Number,
+    Numeric,
+    Poly,
+    Spline,
+    Standard,
+    Survival,
+    rebuild,
+)  # fmt: skip
 
+#: The shares of rows outside of the bounds of natural splines, on each side; the rows that cells have for this; and the
+#: least part of the variance of a power that lower ones leave.
+OUTER, CELL, LEAST_NORM = 0.05, 3, 1e-10
 IMPUTATIONS: tuple[Imputation, ...] = ("drop", "mean", "indicator")
 
 
@@ -58,6 +78,70 @@ class Plan(NamedTuple):
     imputed: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class InverseProbability:
+    """Weights of rows by a fitted model of their treatment, which the sites make: 1/P(own treatment).
+
+    Give it as ``weights`` of a fit with a formula: ``weights=fpdfp.InverseProbability(model)``. Coefficients are then
+    those of a marginal structural model, of rows in which the treatment does not depend on what the model has. Sites
+    use only coefficients at which they were asked for standard errors of the same model before. Standard errors of the
+    weighted fit are robust ones (``"HC0"``), which take the probabilities for known; for effects on all rows they are
+    then too large on average (Lunceford and Davidian 2004).
+
+    Parameters
+    ----------
+    model
+        A :class:`fpdfp.FederatedGLM` of the family ``"binomial"`` or a :class:`fpdfp.FederatedLogisticRegression`,
+        fitted to a formula without a penalty, weights or site effects. For rows that were selected or not lost give a
+        model of that; the outcome of others is missing.
+    estimand
+        ``"all"`` for the effect on all rows, or ``"treated"``: weights of 1 where there was the treatment, and its
+        odds elsewhere.
+
+    Examples
+    --------
+    >>> import fpdfp
+    >>> patients = fpdfp.datasets.patients()
+    >>> given = fpdfp.FederatedGLM("binomial").fit(patients, "treated ~ age + C(stage)", groups="hospital")
+    >>> weights = fpdfp.InverseProbability(given)
+    >>> model = fpdfp.FederatedGLM("binomial").fit(patients, "readmitted ~ treated", groups="hospital", weights=weights)
+    >>> print(model.table())
+               coefficient  standard error      z        p    2.5 %   97.5 %
+    Intercept      -0.5974         0.09751  -6.13  < 0.001  -0.7885  -0.4063
+    treated        -0.6926          0.1512  -4.58  < 0.001  -0.9889  -0.3962
+    """
+
+    model: Any
+    estimand: Literal["all", "treated"] = "all"
+
+    def __post_init__(self) -> None:
+        _checks.choice("estimand", self.estimand, ("all", "treated"))
+        fit = vars(self.model).get("fitted_") if hasattr(self.model, "__dict__") else None
+        family = None if fit is None else fit.outcome.likelihood
+        if fit is None or fit.plan is None or not isinstance(family, Binomial) or fit.run is None:
+            raise ArgumentError("model", "must be a logistic or binomial model that was fitted to a formula here")
+        strange = {
+            "a penalty": fit.penalised, "standardised features": fit.standardized, "site effects": fit.effects.size,
+            "weights": fit.plan.design.weights is not None, "aliased coefficients": fit.aliased,
+            "imputed values": fit.plan.design.missing != "drop", "no standard errors": fit.information is None,
+        }  # fmt: skip
+        for what, there in strange.items():
+            if there:
+                raise ArgumentError("model", f"must be without {what}")
+
+    def describe(self) -> InverseWeights:
+        """Return what sites make the weights from."""
+        fit = self.model.fitted_
+        plan, link = fit.plan, fit.outcome.likelihood.link
+        x = [*np.ravel(fit.coef), *(np.ravel(fit.intercept) if plan.intercept else ())]
+        return InverseWeights(
+            plan.design, tuple(map(float, x)), plan.intercept, link, tuple(plan.classes), self.estimand
+        )
+
+    def __repr__(self) -> str:
+        return f"InverseProbability({self.model.formula_}, {self.estimand!r})"
+
+
 class Asking:
     """Asks sites, and counts the bits of questions and answers.
 
@@ -87,7 +171,7 @@ class Asking:
 
 def plan(
     asking: Asking, text: str, *, classify: bool | None, intercept: bool, missing: Imputation, levels: Levels,
-    weights: str | None = None, survival: bool = False,
+    weights: str | InverseProbability | None = None, survival: bool = False,
 ) -> Plan:  # fmt: skip
     """Return the design of a formula; what sites do not agree on is refused by column and site.
 
@@ -99,17 +183,30 @@ def plan(
     check_response(formula, survival=survival)
     if survival or not intercept:
         formula = dataclasses.replace(formula, intercept=survival)
+    if formula.trials and classify is not None:
+        raise ArgumentError("formula:", "the response cbind(…) is for FederatedGLM with the family binomial")
     if weights is not None:
-        formula = dataclasses.replace(formula, weights=parse_weights(weights))
+        if formula.trials:
+            raise ArgumentError("weights", "must be None with cbind(…), whose trials are weights")
+        node = weights.describe() if isinstance(weights, InverseProbability) else parse_weights(weights)
+        formula = dataclasses.replace(formula, weights=node)
     agreed = _agree(asking, formula, levels, classify)
     classes = _classes(formula, agreed, classify=classify)
+    formula = _place_knots(asking, formula, agreed)
     plain = rebuild(formula, lambda node: node.inner if isinstance(node, Standard) else node)
 
     def design_of(tree: Formula) -> Design:
-        return code(tree, agreed.kinds, agreed.levels, missing=missing, absent=agreed.absent)
+        # The hazard has what is the same in all rows at a time: levels are coded as besides that.
+        clocks = tuple((one,) for one in clocks_of(tree))
+        tree = dataclasses.replace(tree, terms=(*clocks, *tree.terms))
+        made = code(tree, agreed.kinds, agreed.levels, missing=missing, absent=agreed.absent)
+        if not clocks:
+            return made
+        kept = [dataclasses.replace(one, term=one.term - len(clocks)) for one in made.terms if one.term >= len(clocks)]
+        return dataclasses.replace(made, terms=tuple(kept), titles=made.titles[len(clocks) :])
 
     design = design_of(plain)
-    sums: list[Sums] = asking.ask_each(SumsQuestion(design, classes))
+    sums: SumsTotal = asking.ask(SumsQuestion(design, classes))
     _check_sums(asking.names, design, formula, sums)
     agreed, classes, counts = _used_levels(design, agreed, classes, sums)
     means = _means(design, sums)
@@ -121,17 +218,17 @@ def plan(
         formula = _resolve(
             formula, dict(zip(standard, zip(total.mean, total.variance, strict=False), strict=False)), total.count
         )
-    rows, used = [one.rows for one in sums], [one.used for one in sums]
-    weight = sum(one.weight for one in sums)
+    formula = _find_centres(asking, formula, design, means)
+    weight, used = sums.weight, sums.used
     if not weight > 0:
         raise ArgumentError(
             "weights", f"must be at least 0 in all rows, and positive in some, but add up to {weight:g}"
         )
-    scale = 1.0 if weights is None else sum(used) / weight
+    scale = 1.0 if formula.weights is None else sum(used) / weight
     intercept = formula.intercept and not survival
     ordered = not isinstance(formula.response, Column) or formula.response.column in agreed.ordered
     imputed = tuple(name for name in design.filled if name in agreed.absent)
-    return Plan(design_of(formula), means, classes, intercept, rows, used, scale, counts, ordered, imputed)
+    return Plan(design_of(formula), means, classes, intercept, sums.rows, used, scale, counts, ordered, imputed)
 
 
 def check_response(formula: Formula, *, survival: bool) -> None:
@@ -176,61 +273,56 @@ def _classes(formula: Formula, agreed: Agreed, *, classify: bool | None) -> tupl
     return found
 
 
-def _check_sums(names: list[str], design: Design, formula: Formula, sums: list[Sums]) -> None:
+def _check_sums(names: list[str], design: Design, formula: Formula, sums: SumsTotal) -> None:
     """Refuse sites without rows, and terms that are not finite numbers."""
     titles = ["the response", *(f"the term {design.titles[term.term]!r}" for term in design.terms)]
     with_standard = {number for number, term in enumerate(formula.terms) if _standards(term)}
     skipped = {1 + i for i, term in enumerate(design.terms) if term.term in with_standard}
-    for name, one in zip(names, sums, strict=True):
-        if not one.used:
+    for name, rows, used, invalid in zip(names, sums.rows, sums.used, sums.invalid, strict=True):
+        if not used:
             raise ArgumentError(
                 "formula:",
-                f"none of the {one.rows} rows of {name} has all columns of the formula: leave the site out, or fill in "
+                f"none of the {rows} rows of {name} has all columns of the formula: leave the site out, or fill in "
                 'what is missing (missing="mean" or "indicator")',
             )
-        for place in np.flatnonzero(one.invalid):
+        for place in np.flatnonzero(invalid):
             if place == 0 and isinstance(design.response, Survival):
                 raise ArgumentError(
                     "formula:",
-                    f"the response is no event time in {one.invalid[0]} of {one.used} rows at {name}: times must "
+                    f"the response is no event time in {invalid[0]} of {used} rows at {name}: times must "
                     "be numbers, events 0 or 1, and rows must enter before they leave",
                 )
             if int(place) not in skipped:
                 raise ArgumentError(
                     "formula:",
-                    f"{titles[place]} is not finite in {one.invalid[place]} of {one.used} rows at {name}, as the "
+                    f"{titles[place]} is not finite in {invalid[place]} of {used} rows at {name}, as the "
                     "logarithm of 0 is none",
                 )
 
 
 def _used_levels(
-    design: Design, agreed: Agreed, classes: tuple[Level, ...], sums: list[Sums]
+    design: Design, agreed: Agreed, classes: tuple[Level, ...], sums: SumsTotal
 ) -> tuple[Agreed, tuple[Level, ...], tuple[int, ...]]:
     """Exclude levels and classes of which no row is used; return the counts of classes as well."""
     used: tuple[int, ...] = ()
     levels = dict(agreed.levels)
-    for place, factor in enumerate(design.coded):
-        counts = np.sum([one.levels[place] for one in sums], axis=0)
+    for factor, counts in zip(design.coded, sums.levels, strict=True):
         kept = [level for level, count in zip(factor.levels, counts, strict=True) if count]
         levels[factor.coded] = tuple(level for level in kept if level != NO_VALUE)
     if classes:
-        counts = np.sum([one.classes for one in sums], axis=0)
-        classes = tuple(level for level, count in zip(classes, counts, strict=True) if count)
-        used = tuple(int(count) for count in counts if count)
+        classes = tuple(level for level, count in zip(classes, sums.classes, strict=True) if count)
+        used = tuple(int(count) for count in sums.classes if count)
         if len(classes) < 2:
             raise ArgumentError("formula:", f"all rows that are used are of the class {classes[0]!r}")
     return dataclasses.replace(agreed, levels=levels), classes, used
 
 
-def _means(design: Design, sums: list[Sums]) -> Array:
+def _means(design: Design, sums: SumsTotal) -> Array:
     """Return the means of the columns that are filled in, over all sites."""
-    known, totals = np.zeros(len(design.filled)), np.zeros(len(design.filled))
-    for one in sums:
-        known, totals = known + one.known, totals + one.sums
-    if (known == 0).any():
-        name = design.filled[int((known == 0).argmax())]
+    if (sums.known == 0).any():
+        name = design.filled[int((sums.known == 0).argmax())]
         raise ArgumentError("formula:", f"the column {name!r} has no value at any site")
-    return totals / known
+    return sums.sums / sums.known
 
 
 def _standards(tree: Any) -> list[Standard]:
@@ -265,3 +357,123 @@ def _resolve(formula: Formula, known: dict[Standard, tuple[float, float]], count
 
     changed: Formula = rebuild(formula, change)
     return changed
+
+
+def _place_knots(asking: Asking, formula: Formula, agreed: Agreed) -> Formula:
+    """Return a formula in which splines have knots at quantiles over all rows of the sites, rounded to edges of cells.
+
+    Inner knots are at equal shares of rows, as R's. Bounds are at 5 % and 95 % for natural splines, which are lines
+    outside, and where no row is outside for others.
+    """
+    splines = [factor for term in formula.terms for factor in term if isinstance(factor, Knotless)]
+    if not splines:
+        return formula
+    names = tuple(dict.fromkeys(one.of.column for one in splines))
+    # A site tells of a column at one set of edges: that of all rows, also where there is a condition of rows.
+    known, new = asking.cohort.edges, tuple(name for name in names if name not in asking.cohort.edges)
+    if new:
+        told = asking.cohort.whole.ask(DescriptionQuestion(new))
+        asking.up, asking.down = asking.up + told.up, asking.down + told.down
+        withheld = [name for name, sites in zip(new, told.sums.withheld, strict=True) if sites]
+        if withheld:
+            raise ArgumentError("formula:", f"a site does not tell of {', '.join(withheld)}, so it has no quantiles")
+        known |= dict(zip(new, find_edges(told.sums, [agreed.kinds[name] == "integer" for name in new]), strict=True))
+    edges = [known[name] for name in names]
+    counts: Histograms = asking.ask(HistogramQuestion(names, edges, fewest=CELL))
+    placed = {}
+    for one in splines:
+        k = names.index(one.of.column)
+        least, most, total = counts.least[k][0], counts.most[k][0], int(counts.totals[k, 0])
+        inner = one.df - one.degree if one.knotless == "bs" else one.df - 1
+        shares = [(i + 1) / (inner + 1) for i in range(inner)]
+        middle = (least + most) / 2.0
+
+        def at(share: float, k: int = k, middle: Array = middle, total: int = total) -> float:
+            # As R's quantiles of type 1, rounded up to an edge.
+            return float(edges[k][min(int((middle < share * total).sum()), len(edges[k]) - 1)])
+
+        if one.knotless == "ns":
+            ends = (at(OUTER), at(1.0 - OUTER))
+        else:
+            below, above = np.flatnonzero(most == 0), np.flatnonzero(least == total)
+            if not below.size or not above.size:
+                raise ArgumentError(
+                    "formula:", f"{one.name} needs bounds, but some values are more than {COVERED} deviations from the "
+                    "mean: give knots and bounds, or use ns, or the logarithm",
+                )  # fmt: skip
+            ends = (float(edges[k][below[-1]]), float(edges[k][above[0]]))
+        knots = tuple(map(at, shares))
+        if any(b <= a for a, b in itertools.pairwise((ends[0], *knots, ends[1]))):
+            raise ArgumentError(
+                "formula:", f"{one.name} has knots at {', '.join(f'{x:g}' for x in (ends[0], *knots, ends[1]))}, which "
+                "must all differ: use a smaller df",
+            )  # fmt: skip
+        placed[one] = Spline(one.name, one.knotless, one.of, knots, *ends, one.degree)
+    changed: Formula = rebuild(formula, lambda node: placed.get(node, node) if isinstance(node, Knotless) else node)
+    return changed
+
+
+def _find_centres(asking: Asking, formula: Formula, design: Design, means: Array) -> Formula:
+    """Return a formula whose orthogonal polynomials have their centres, ratios and scales over all rows that are used.
+
+    From the moments of (x − mean)/deviation up to twice the degree: pₖ are the rows of the inverse of the Cholesky
+    factor of their Hankel matrix.
+    """
+    found = list(dict.fromkeys(factor for term in formula.terms for factor in term if isinstance(factor, Poly)))
+    if not found:
+        return formula
+
+    # Rows are used where no column lacks a value that is needed; strata stand for all of these.
+    handled = {*design.filled, *(one.coded for one in design.coded if NO_VALUE in one.levels)}
+    needed = tuple(name for name in design.columns if name not in handled)
+
+    def ask(factors: Sequence[Any], *, diagonal: bool) -> Moments:
+        terms = tuple(Term((factor,), 0) for factor in factors)
+        some = dataclasses.replace(design, terms=terms, titles=("",), strata=needed)
+        moments: Moments = asking.ask(MomentsQuestion(some, means, diagonal))
+        return moments
+
+    first = ask([Numeric(one.name, one.poly) for one in found], diagonal=True)
+    deviations = np.sqrt(first.variance[: len(found)])
+    if not (deviations > 0).all():
+        raise ArgumentError("formula:", f"{found[int(deviations.argmin())].name} needs values that differ")
+    powers = [
+        dataclasses.replace(
+            one, centres=(float(mean),) * one.degree, ratios=(0.0,) * one.degree,
+            scales=tuple(float(deviation) ** k for k in range(1, one.degree + 1)),
+        )
+        for one, mean, deviation in zip(found, first.mean, deviations, strict=False)
+    ]  # fmt: skip
+    second = ask(powers, diagonal=False)
+    resolved, start = {}, 0
+    for one, mean, deviation in zip(found, first.mean, deviations, strict=False):
+        part = slice(start, start + one.degree)
+        start += one.degree
+        products = second.scatter[part, part] / second.count + np.outer(second.mean[part], second.mean[part])
+        known = [1.0, *second.mean[part], *products[-1]]  # E z^k up to twice the degree
+        resolved[one] = _orthogonalise(one, np.array(known), float(mean), float(deviation), second.count)
+    changed: Formula = rebuild(formula, lambda node: resolved.get(node, node) if isinstance(node, Poly) else node)
+    return changed
+
+
+def _orthogonalise(factor: Poly, moments: Array, mean: float, deviation: float, count: float) -> Poly:
+    """Return orthogonal polynomials from the moments of a standardised column."""
+    degree = factor.degree
+    hankel = np.array([[moments[i + j] for j in range(degree + 1)] for i in range(degree + 1)])
+    try:
+        lower = np.linalg.cholesky(hankel)
+    except np.linalg.LinAlgError:
+        lower = np.zeros_like(hankel)
+    norms = np.diag(lower) ** 2
+    if not (norms > LEAST_NORM).all():
+        raise ArgumentError("formula:", f"{factor.name} needs more than {degree} different values")
+    monic = np.linalg.inv(lower) * np.diag(lower)[:, None]
+    inner = np.array([[moments[i + j + 1] for j in range(degree)] for i in range(degree)])
+    centres = [float(row @ inner @ row) / norm for row, norm in zip(monic[:degree, :degree], norms, strict=False)]
+    ratios = [0.0, *(norms[1:degree] / norms[: degree - 1])]
+    return dataclasses.replace(
+        factor,
+        centres=tuple(mean + deviation * centre for centre in centres),
+        ratios=tuple(float(deviation**2 * ratio) for ratio in ratios),
+        scales=tuple(float(deviation**k * np.sqrt(count * norms[k])) for k in range(1, degree + 1)),
+    )

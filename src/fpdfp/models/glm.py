@@ -18,13 +18,12 @@ from fpdfp.formula.coding import Imputation
 from fpdfp.methods.base import Method
 from fpdfp.models.base import FederatedModel, MakeDesign
 from fpdfp.models.design import Design, Settings
-from fpdfp.models.fitting import Search
-from fpdfp.models.formulas import Plan
+from fpdfp.models.fitting import Search, Theta, Width
+from fpdfp.models.formulas import InverseProbability, Plan
 from fpdfp.models.outcomes import Data, Numbers, Outcome, SiteEffects
 from fpdfp.models.penalty import ModelPenalty, Name
 from fpdfp.models.result import FitResult
 from fpdfp.models.rows import as_targets, column, refuse_column, refuse_of_rows, row_weights
-from fpdfp.models.searches import Theta, Width
 from fpdfp.survival.counts import check_grid
 
 
@@ -132,7 +131,7 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         sample_weight: Any = None,
         offset: Any = None,
         exposure: Any = None,
-        weights: str | None = None,
+        weights: str | InverseProbability | None = None,
         periods: Any = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
@@ -154,7 +153,8 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         exposure
             The same by its exponential, for links that are logarithms: the time at risk, for instance.
         weights
-            With a formula: the column that weighs rows, or an expression of columns.
+            With a formula: the column that weighs rows, an expression of columns, or
+            :class:`fpdfp.InverseProbability`.
         periods
             With a formula whose response is ``Surv(time, event)``, and the binomial family: the edges of periods. Sites
             make a row for each period in which a row was at risk (:func:`fpdfp.survival.split_periods`), and all share

@@ -19,7 +19,7 @@ from fpdfp.methods.base import Method
 from fpdfp.models.base import FederatedModel, MakeDesign
 from fpdfp.models.design import Design, Settings
 from fpdfp.models.fitting import is_plain
-from fpdfp.models.formulas import Plan
+from fpdfp.models.formulas import InverseProbability, Plan
 from fpdfp.models.outcomes import Data, Numbers, Outcome, Symmetric, TwoClasses
 from fpdfp.models.penalty import ModelPenalty, Name
 from fpdfp.models.result import FitResult
@@ -139,7 +139,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         *,
         sample_weight: Any = None,
         offset: Any = None,
-        weights: str | None = None,
+        weights: str | InverseProbability | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
         on_refusal: Literal["stop", "exclude"] = "stop",
@@ -160,8 +160,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         offset
             What is added to the score of each row, for two classes.
         weights
-            With a formula, for two classes: the column that weighs rows, or an expression of columns. The formula has
-            ``offset(…)``.
+            With a formula, for two classes: the column that weighs rows, an expression of columns, or
+            :class:`fpdfp.InverseProbability`. The formula has ``offset(…)``.
         missing
             With a formula: ``"drop"`` excludes rows with missing values, ``"mean"`` puts in the mean over all sites
             (and excludes rows whose response or category is missing), ``"indicator"`` also adds a column that says
@@ -340,7 +340,7 @@ class FederatedLinearRegression(RegressorMixin, FederatedModel):
         *,
         sample_weight: Any = None,
         offset: Any = None,
-        weights: str | None = None,
+        weights: str | InverseProbability | None = None,
         missing: Imputation = "drop",
         levels: Any = "shared",
         on_refusal: Literal["stop", "exclude"] = "stop",

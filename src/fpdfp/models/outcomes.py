@@ -13,15 +13,15 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial, Family
-from fpdfp.federation.predictions import Predictor
 from fpdfp.federation.questions import Family as Loss
+from fpdfp.federation.table import Predictor
 from fpdfp.losses import GLM, Cox, LeastSquares, Logistic, Losses, Multinomial, Ordinal, Softmax
 from fpdfp.losses.classes import LINKS, Link, base_of
 from fpdfp.losses.cox import Ties
 from fpdfp.models.penalty import Columns
 from fpdfp.models.rows import column, effects_of
 from fpdfp.survival import Times
-from fpdfp.survival.periods import name_periods
+from fpdfp.survival.counts import name_periods
 
 if TYPE_CHECKING:
     from fpdfp.models.result import FitResult
@@ -95,8 +95,6 @@ class Outcome(abc.ABC):
         Whether a fit without a given method takes Newton steps, penalties or not.
     has_constant
         Whether the model has intercepts among its public coefficients.
-    aliases
-        Whether coefficients are excluded that others of a formula determine: those of one linear predictor.
     has_information
         Whether the information of the fit belongs to coefficients of features as given: then ``back`` returns a matrix.
     """
@@ -104,7 +102,6 @@ class Outcome(abc.ABC):
     survives: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     has_constant: ClassVar[bool] = True
-    aliases: ClassVar[bool] = False
     has_information: ClassVar[bool] = True
     #: The labels of classes, None for other outcomes.
     classes: Array | None = None
@@ -163,6 +160,10 @@ class Outcome(abc.ABC):
         """Return the matrix that takes x to coefficients of features as given; None where there is no information."""
         return unscale(columns, scaled)
 
+    def shift(self, columns: Columns) -> Array:
+        """Return what is added to x before :meth:`back` takes it to coefficients."""
+        return np.zeros(columns.all * (columns.classes or 1))
+
     def null_places(self, columns: Columns) -> IntArray:
         """Return which entries of x the model without features has."""
         return np.array([columns.features] if columns.intercept else [], dtype=np.int64)
@@ -184,10 +185,26 @@ class Outcome(abc.ABC):
         """Return the names of the entries of x, in its order."""
         return [*features, *(["Intercept"] if intercept else []), *effects]
 
+    def names_of(self, fit: FitResult) -> list[str]:
+        """Return the names of the coefficients of a fit that have standard errors, in the order of x."""
+        effects = self.effect_names(fit.site_names, fit.fixed_effects.shape[-1])
+        return self.names_of_x(fit.names.features, intercept=fit.has_intercept, effects=effects)
+
     def values(self, fit: FitResult) -> Array:
         """Return the coefficients in the order of :meth:`names_of_x`."""
         constant = np.atleast_1d(fit.intercept) if fit.has_intercept else np.zeros(0)
         return np.concatenate([fit.coef.ravel(), constant, fit.fixed_effects])
+
+    def place(self, values: Array, fit: FitResult) -> dict[str, Any]:
+        """Return the fields of a fit whose :meth:`values` are given: coefficients, intercepts, effects, thresholds."""
+        d = fit.coef.size
+        coef, constant, effects = np.split(values, [d, d + int(fit.has_intercept)])
+        found: dict[str, Any] = {"coef": coef.reshape(fit.coef.shape), "effects": effects}
+        if fit.has_intercept:
+            found["intercept"] = (
+                constant.reshape(np.shape(fit.intercept)) if np.ndim(fit.intercept) else float(constant[0])
+            )
+        return found
 
     def coefficients(self, fit: FitResult) -> dict[str, Any]:
         """Return the coefficients by name, the intercept first."""
@@ -198,6 +215,10 @@ class Outcome(abc.ABC):
     def order(self, names: list[str]) -> list[int]:
         """Return the order in which coefficients are shown: the intercept first."""
         return sorted(range(len(names)), key=lambda j: names[j] != "Intercept")
+
+    def alias_order(self, names: list[str]) -> list[int]:
+        """Return the order in which coefficients are kept that later ones may be determined by."""
+        return self.order(names)
 
     def is_intercept(self, name: str, fit: FitResult) -> bool:
         """Whether a coefficient is an intercept, of all rows or of a site: nothing of these is penalised."""
@@ -235,8 +256,6 @@ class Numbers(Outcome):
     periods
         The edges of periods, for times of events in discrete time.
     """
-
-    aliases = True
 
     distribution: Family = dataclasses.field(kw_only=True)
     glm: bool = True
@@ -332,8 +351,6 @@ class Classes(Outcome):
 @dataclasses.dataclass(frozen=True, eq=False)
 class TwoClasses(Classes):
     """Two classes, with the logistic loss; that of a family with weights, offsets or weights of classes."""
-
-    aliases = True
 
     glm: bool = False
     class_weights: tuple[float, ...] = ()
@@ -499,6 +516,11 @@ class Compared(Classes):
         constant = fit.intercept[:, None] if fit.has_intercept else np.zeros((len(fit.coef), 0))
         return np.concatenate([fit.coef, constant, fit.effects], axis=1).ravel()
 
+    def place(self, values: Array, fit: FitResult) -> dict[str, Any]:
+        d, rows = fit.coef.shape[1], values.reshape(len(fit.coef), -1)
+        found = {"coef": rows[:, :d], "effects": rows[:, d + int(fit.has_intercept) :]}
+        return found | ({"intercept": rows[:, d]} if fit.has_intercept else {})
+
     def coefficients(self, fit: FitResult) -> dict[str, Any]:
         names = self.effect_names(fit.site_names, fit.effects.shape[1])
         return {
@@ -507,8 +529,9 @@ class Compared(Classes):
         }
 
     def order(self, names: list[str]) -> list[int]:
-        each = len(names) // (len(self.labels) - 1)
-        return sorted(range(len(names)), key=lambda j: (j // each, not names[j].endswith(": Intercept")))
+        starts = [f"{label}: " for label in self.labels[1:]]
+        of_class = [max((len(one), k) for k, one in enumerate(starts) if name.startswith(one))[1] for name in names]
+        return sorted(range(len(names)), key=lambda j: (of_class[j], not names[j].endswith(": Intercept")))
 
     def is_intercept(self, name: str, fit: FitResult) -> bool:
         return name.endswith(": Intercept") or ": site[" in name
@@ -583,18 +606,14 @@ class Ordered(Classes):
         )  # fmt: skip
 
     def take(self, x: Array, columns: Columns, scaled: Scaled, within: Callable[[Array], Array]) -> Coefficients:
-        x = np.array(x, dtype=np.float64)
-        x[columns.of_rows :] += base_of(self.link, len(self.labels))
-        back = self.back(columns, scaled)
-        coef, effects, thresholds = np.split(back @ x, [columns.features, columns.of_rows])
+        found = self.back(columns, scaled) @ (x.astype(np.float64) + self.shift(columns))
+        coef, effects, thresholds = np.split(found, [columns.features, columns.of_rows])
         return Coefficients(within(coef), 0.0, effects, thresholds)
 
     def take_many(
         self, x: Array, columns: Columns, scaled: Scaled, within: Callable[[Array], Array]
     ) -> tuple[Array, Array]:
-        x = x.copy()
-        x[:, columns.of_rows :] += base_of(self.link, len(self.labels))
-        model = x @ self.back(columns, scaled).T
+        model = (x + self.shift(columns)) @ self.back(columns, scaled).T
         return within(model[:, : columns.features]), model[:, columns.of_rows :]
 
     def back(self, columns: Columns, scaled: Scaled) -> Array:
@@ -602,6 +621,9 @@ class Ordered(Classes):
         back[features, features] = 1.0 / scaled.scale
         back[columns.of_rows :, : columns.features] = scaled.centre / scaled.scale
         return back
+
+    def shift(self, columns: Columns) -> Array:
+        return np.append(np.zeros(columns.of_rows), base_of(self.link, len(self.labels)))
 
     def null_places(self, columns: Columns) -> IntArray:
         return np.arange(columns.of_rows, columns.all)
@@ -620,6 +642,14 @@ class Ordered(Classes):
         assert fit.thresholds is not None
         return np.concatenate([fit.coef, fit.effects, fit.thresholds])
 
+    def place(self, values: Array, fit: FitResult) -> dict[str, Any]:
+        ends = [len(fit.coef), len(fit.coef) + len(fit.effects)]
+        return dict(zip(("coef", "effects", "thresholds"), np.split(values, ends), strict=True))
+
+    def alias_order(self, names: list[str]) -> list[int]:
+        thresholds = self.threshold_names()
+        return sorted(range(len(names)), key=lambda j: names[j] not in thresholds)
+
     def coefficients(self, fit: FitResult) -> dict[str, Any]:
         assert fit.thresholds is not None
         return super().coefficients(fit) | dict(
@@ -627,7 +657,7 @@ class Ordered(Classes):
         )  # fmt: skip
 
     def is_intercept(self, name: str, fit: FitResult) -> bool:
-        return name in list(self.coefficients(fit))[len(fit.coef) :]
+        return name in self.threshold_names() or name.startswith("site[")
 
     def predictor(self, fit: FitResult, effects: Array) -> tuple[Predictor, int]:
         assert fit.thresholds is not None
@@ -655,8 +685,6 @@ class Ordered(Classes):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hazards(Outcome):
     """Times of events, compared within sites and strata: Cox's partial likelihood."""
-
-    aliases = True
 
     ties: Ties = "efron"
 
@@ -691,9 +719,17 @@ class Hazards(Outcome):
         return Coefficients(row[:-1], 0.0, np.zeros(0))
 
     def predictor(self, fit: FitResult, effects: Array) -> tuple[Predictor, int]:
+        self._check_fixed(fit)
         return Predictor("Cox", fit.coef), len(fit.coef)
 
+    @staticmethod
+    def _check_fixed(fit: FitResult) -> None:
+        """Refuse risks where they change with time."""
+        if fit.plan is not None and fit.plan.design.varies:
+            raise ArgumentError("model", "has effects that change with time, so that rows have no single risk")
+
     def decide(self, fit: FitResult, X: Any, offset: Any, site: Any) -> Array:
+        self._check_fixed(fit)
         return fit.shift(fit.scores(X)[:, 0], X, offset)
 
     respond = decide

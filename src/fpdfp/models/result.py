@@ -18,15 +18,15 @@ from fpdfp._sections import Section
 from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph
 from fpdfp.engines import Result
-from fpdfp.engines.iterates import Iterates
+from fpdfp.engines.loop import Iterates
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import MOST_POINTS, ModelSpec, ProportionalityQuestion
-from fpdfp.federation.table import SiteTable
-from fpdfp.federation.times import DIGITS, read_clusters, read_strata, read_times
-from fpdfp.formula.tree import Survival
+from fpdfp.federation.table import DIGITS, SiteTable, read_clusters, read_strata, read_times
+from fpdfp.formula.coding import Design, InverseWeights
+from fpdfp.formula.tree import Coded, Poly, Spline, Survival
 from fpdfp.inference import (
     Heterogeneity,
     HeterogeneityTable,
@@ -42,18 +42,17 @@ from fpdfp.inference import (
     wald_test,
 )
 from fpdfp.inference.covariances import Kind
-from fpdfp.inference.differences import SiteErrors
+from fpdfp.inference.heterogeneity import SiteErrors
 from fpdfp.inference.hypotheses import judge
 from fpdfp.inference.intervals import quantile_of
 from fpdfp.inference.table import format_number
-from fpdfp.models.by_feature import Limits, Names
 from fpdfp.models.evaluation import CohortSites, Sites, evaluate_sites, sites_of
 from fpdfp.models.formulas import Plan
 from fpdfp.models.outcomes import Classes, Compared, Hazards, Ordered, Outcome, Scaled, Symmetric
-from fpdfp.models.penalty import Columns, ModelPenalty
+from fpdfp.models.penalty import Columns, Firth, Limits, ModelPenalty, Names
 from fpdfp.models.random_effects import Variances
 from fpdfp.models.rows import as_rows, column, read_response
-from fpdfp.models.wording import name_outcome, name_ratio, name_references
+from fpdfp.privacy.accounting import Spent
 from fpdfp.runs.recorder import linear_model, write_result
 from fpdfp.scores.evaluation import Evaluation, summarise
 from fpdfp.scores.learning import LearningCurve
@@ -62,11 +61,86 @@ from fpdfp.selection.paths import Path
 from fpdfp.survival import Baseline, Concordance, SurvivalCurves
 from fpdfp.survival.proportionality import Proportionality, ProportionalityTests, Transform
 
+
+def name_outcome(response: str, kind: str, classes: Any) -> str:
+    """Return what is modelled: the level whose chance rises with a positive coefficient, or the order of classes.
+
+    Parameters
+    ----------
+    response
+        The response as the formula has it; ``"y"`` for a matrix.
+    kind
+        ``"survival"``, ``"ordinal"``, ``"multinomial"``, ``"classes"`` of which each has coefficients, ``"event"`` for
+        one of two, or ``"number"``.
+    classes
+        The classes, in the order of the model; empty for numbers.
+
+    Examples
+    --------
+    >>> name_outcome("died", "event", ["no", "yes"])
+    'died = yes'
+    >>> name_outcome("pain", "ordinal", ["low", "medium", "high"])
+    'pain: low < medium < high'
+    >>> name_outcome("Surv(months, died)", "survival", [])
+    'the hazard of died = 1'
+    """
+    if kind == "survival":
+        return f"the hazard of {response.removeprefix('Surv(').removesuffix(')').rpartition(',')[2].strip() or 'y'} = 1"
+    shown = [str(one) for one in classes]
+    if kind == "ordinal":
+        return f"{response}: {' < '.join(shown)}"
+    if kind == "multinomial":
+        return f"{response}, against {shown[0]}: {', '.join(shown[1:])}"
+    if kind == "classes":
+        return f"{response}: {', '.join(shown)}"
+    return f"{response} = {shown[-1] if shown else 1}" if kind == "event" else response
+
+
+def name_ratio(family: str, link: str) -> str | None:
+    """Return what exp of a coefficient is; None where it is nothing.
+
+    >>> name_ratio("binomial", "logit"), name_ratio("poisson", "log"), name_ratio("gaussian", "identity")
+    ('odds ratio', 'rate ratio', None)
+    """
+    if family == "Cox" or link == "cloglog":
+        return "hazard ratio"
+    if link == "logit":
+        return "odds ratio"
+    if link in ("log", "log(mu-1)"):
+        ratios = {"poisson": "rate ratio", "negative binomial": "rate ratio", "binomial": "risk ratio"}
+        return ratios.get(family.removeprefix("quasi-"), "ratio of means") if link == "log" else None
+    return None
+
+
+def name_references(design: Design) -> dict[str, str]:
+    """Return the reference level of each categorical factor that has one."""
+    factors = [factor for term in design.terms for factor in term.factors if isinstance(factor, Coded)]
+    return {one.name: str(one.levels[one.reference]) for one in factors if one.reference is not None}
+
+
+def name_knots(design: Design) -> dict[str, str]:
+    """Return the knots that were placed at quantiles, and the centres of orthogonal polynomials."""
+    named = {}
+    for factor in (factor for term in design.terms for factor in term.factors):
+        if isinstance(factor, Spline) and "df=" in factor.name:
+            inner = ", ".join(f"{knot:g}" for knot in factor.knots)
+            named[f"knots of {factor.name}"] = f"{inner or 'none'}; bounds {factor.lower:g} and {factor.upper:g}"
+        if isinstance(factor, Poly):
+            named[f"centres of {factor.name}"] = ", ".join(f"{one:.6g}" for one in factor.centres)
+    return named
+
+
 #: Why there are no standard errors of coefficients with limits.
 BOUNDED = (
     "Coefficients have bounds: at a bound an estimate is not normal, so standard errors and intervals from the plain "
     "formula would be wrong, and they are not shown."
 )
+
+
+#: Why there are no baselines, predictions and concordances.
+VARIES = "effects change with time"
+#: The most that coefficients are taken to be of the rows near a quantile.
+MOST_OWN = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,17 +203,23 @@ class FitResult:
     penalty, refusal, graph
         The penalty with its weight; why there are no standard errors; the graph of features.
     status, n_iter, n_steps, bits_up, bits_down, exchanges
-        How the fit ended, its rounds, how many problems were solved, all bits, and exchanges after the run by purpose.
+        How the fit ended, its rounds, how many problems were solved, all bits, and all exchanges with sites by purpose.
     run, iterates, options, columns, scaled, ridge
         The last run, iterates of all, the options, the columns of x with their scaling, and the ridge that sites were
         sent; None for a model that was read from a file.
     deviance, null_deviance, information
         The deviance, that of the null model, and the sums of each site at the coefficients
         (:class:`fpdfp.inference.Information`); None where they were not requested.
+    privacy
+        What a private fit has cost: ε, δ, their unit, and what was released; None for another.
     variances
         Those of random intercepts of sites.
+    effective_rows
+        How many rows near a quantile the density of the residuals is estimated from; None for other families.
     aliased
         The coefficients of a formula that are not estimated, since other columns determine theirs.
+    condition
+        The condition of the rows that were used; empty for all.
     """
 
     title: str
@@ -179,14 +259,17 @@ class FitResult:
     null_parameters: int = 0
     null_deviance: float | None = None
     score_statistic: float | None = None
+    privacy: Spent | None = None
     variances: Variances | None = None
     theta: float | None = None
     theta_standard_error: float | None = None
+    effective_rows: float | None = None
     times: EventTimes | None = None
     choice: Choice | None = None
     run_folder: FilePath | None = None
     aliased: tuple[str, ...] = ()
     excluded: Mapping[str, str] = dataclasses.field(default_factory=lambda: types.MappingProxyType({}))
+    condition: str = ""
 
     # What models show as attributes.
 
@@ -219,7 +302,11 @@ class FitResult:
     def coefficients(self) -> dict[str, Any]:
         """The coefficients by name, the intercept first; for several classes by class."""
         found = self.outcome.coefficients(self)
-        return {name: value for name, value in found.items() if name not in self.aliased}
+        return {
+            name: {one: number for one, number in value.items() if f"{name}: {one}" not in self.aliased}
+            if isinstance(value, dict) else value
+            for name, value in found.items() if name not in self.aliased
+        }  # fmt: skip
 
     @property
     def fixed_effects(self) -> Array:
@@ -245,8 +332,7 @@ class FitResult:
 
     def flat(self) -> tuple[list[str], Array]:
         """Return the names of all coefficients and their values, in the order of the sums of sites."""
-        effects = self.outcome.effect_names(self.site_names, self.fixed_effects.shape[-1])
-        names = self.outcome.names_of_x(self.names.features, intercept=self.has_intercept, effects=effects)
+        names = self.outcome.names_of(self)
         values = self.outcome.values(self)
         kept = [j for j, name in enumerate(names) if name not in self.aliased]
         return [names[j] for j in kept], values[kept]
@@ -273,8 +359,10 @@ class FitResult:
         errors
             ``"model"``, ``"robust"`` (also ``"HC0"``, ``"HC1"``), ``"sites"`` or ``"jackknife"``: see
             :func:`fpdfp.inference.covariance`. For quantiles, which are no model of a distribution, ``"model"`` means
-            ``"robust"``. For Cox models, and with ``cluster(…)`` in the formula, ``"robust"`` means ``"HC0"``, as R's
-            ``coxph(robust=TRUE)``; with clusters the scores of rows that belong together are added up first.
+            ``"HC0"`` with a correction for few rows near the quantile: see :class:`fpdfp.families.Quantile`.
+            With :class:`fpdfp.InverseProbability` it means ``"HC0"``. For Cox models, and with ``cluster(…)`` in the
+            formula, ``"robust"`` means ``"HC0"``, as R's ``coxph(robust=TRUE)``; with clusters the scores of rows that
+            belong together are added up first.
         level
             Of the intervals.
         exponentiate
@@ -284,18 +372,20 @@ class FitResult:
             raise ArgumentError("bounds:", BOUNDED)
         family = self.outcome.likelihood
         kind = errors
-        if errors == "model" and not family.is_likelihood:
-            kind = "robust"
+        if errors == "model" and (not family.is_likelihood or self.inverse is not None):
+            kind = "HC0"
         cluster = None if self.plan is None else self.plan.design.cluster
         if kind == "robust" and (isinstance(self.outcome, Hazards) or cluster is not None):
             kind = "HC0"
         found = coefficient_table(
             *self._ordered(), has_dispersion=family.has_dispersion, errors=kind, level=level,
-            exponentiate=exponentiate, penalty=self.penalty.describe(),
+            exponentiate=exponentiate, penalty=self.penalty.describe() if self.penalised else "none",
         )  # fmt: skip
+        if errors == "model" and self.effective_rows is not None:
+            found = _correct_quantile(found, self.effective_rows)
         if cluster is not None and kind in ("HC0", "HC1"):
             found = dataclasses.replace(found, errors=f"{found.errors}, clustered by {cluster.column}")
-        if errors == "model" and isinstance(self.outcome, Ordered | Hazards):
+        if kind == "model" and isinstance(self.outcome, Ordered | Hazards):
             found = dataclasses.replace(found, errors="of the model (observed information)")
         return found
 
@@ -322,7 +412,8 @@ class FitResult:
             p, rows = len(self.flat()[0]), sum(site.rows for site in sites)  # those of weight 0 do not count
             weight = sum(site.weight for site in sites)
             random, survives = self.variances is not None, isinstance(self.outcome, Hazards)
-            likelihood = None if random else family.log_likelihood(self.deviance, self.saturated, weight, rows)
+            unknown = random or self.privacy is not None or self.inverse is not None
+            likelihood = None if unknown else family.log_likelihood(self.deviance, self.saturated, weight, rows)
             more = {
                 "family": f"{family.name}, link {family.link}",
                 "has_dispersion": family.has_dispersion,
@@ -359,7 +450,10 @@ class FitResult:
             rounds=self.n_iter,
             bits_up=self.bits_up,
             bits_down=self.bits_down,
-            more=self._more() | {f"without {name}": why for name, why in self.excluded.items()},
+            more=({"rows with": self.condition} if self.condition else {})
+            | ({} if self.plan is None else name_knots(self.plan.design))
+            | self._more()
+            | {f"without {name}": why for name, why in self.excluded.items()},
             **more,
         )
 
@@ -389,10 +483,16 @@ class FitResult:
     def _remarks(self) -> list[str]:
         """Return what a reader should know of the coefficients."""
         remarks = []
+        if isinstance(self.penalty, Firth):
+            remarks.append("Firth's penalty: where outcomes are separated use profile_intervals, not the limits above")
+        if self.privacy is not None:
+            remarks.append(str(self.privacy))
         if self.aliased:
             remarks.append(f"not estimated, since other columns determine them: {', '.join(self.aliased)}")
         if self.plan is not None and self.plan.design.cluster is not None:
             remarks.append(f"rows belong together by {self.plan.design.cluster.column}: see errors='robust'")
+        if self.inverse is not None:
+            remarks.append("weights are inverse probabilities, which standard errors take for known")
         if self.imputed:
             remarks.append(
                 f"means were put in where {', '.join(self.imputed)} had no value: standard errors take them for known, "
@@ -432,8 +532,18 @@ class FitResult:
         """Test that some coefficients, by name, or linear combinations of all are 0 (:func:`inference.wald_test`)."""
         return wald_test(self.table(errors=errors), hypothesis, values)
 
+    @property
+    def inverse(self) -> InverseWeights | None:
+        """The inverse probabilities that weigh rows; None where something else does, or nothing."""
+        weights = None if self.plan is None else self.plan.design.weights
+        return weights if isinstance(weights, InverseWeights) else None
+
     def compare(self, larger: FitResult) -> HypothesisTest:
         """Test this model against a larger one of the same rows, of which it is a special case."""
+        if self.privacy is not None or larger.privacy is not None:
+            raise RuntimeError("private fits have no likelihood to compare: sites release none")
+        if self.inverse is not None or larger.inverse is not None:
+            raise ArgumentError("model", "must not have inverse probabilities as weights: use wald_test")
         return likelihood_ratio_test(self.summary(), larger.summary())
 
     def variance_inflation(self) -> dict[str, tuple[float, int, float]]:
@@ -443,7 +553,7 @@ class FitResult:
         sites, (names, _) = self._needed(), self.flat()
         hessian = sum(sites[1:], sites[0]).hessian
         if isinstance(self.outcome, Ordered):  # as of models with an intercept
-            count = len(self.coef) + len(self.effects)
+            count = len(names) - len(self.outcome.threshold_names())
             cross, inner = hessian[:count, count:], hessian[count:, count:]
             hessian, names = hessian[:count, :count] - cross @ np.linalg.solve(inner, cross.T), names[:count]
         return variance_inflation(hessian, names, self._terms())
@@ -469,7 +579,7 @@ class FitResult:
         """
         names, values, sites = self._ordered()
         family = self.outcome.likelihood
-        if errors == "model" and not family.is_likelihood:
+        if errors == "model" and (not family.is_likelihood or self.inverse is not None):
             errors = "HC0"
         found = site_tables(
             names, values, sites, has_dispersion=family.has_dispersion, errors=errors, level=level,
@@ -540,7 +650,7 @@ class FitResult:
         """Return the features of rows: of a matrix, or of a table coded as that which was fitted."""
         if self.plan is None:
             return self.matrix(X)
-        design, table = self.plan.design, X if isinstance(X, SiteTable) else SiteTable.read(X)
+        design, table = self.plan.design, X if isinstance(X, SiteTable) else SiteTable.read(X, derives=True)
         lacking = ~design.complete(table, response=False)
         if lacking.any():
             used = [name for name in table.columns if name in design.columns and table.columns[name].missing.any()]
@@ -559,7 +669,7 @@ class FitResult:
     def shift(self, scores: Array, X: Any, offset: Any) -> Array:
         """Return scores with the offset of the formula, if it has one, and a further one."""
         if self.plan is not None and self.plan.design.offset is not None:
-            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X, derives=True)
             scores = scores + table.number("the offset", self.plan.design.offset)
         return scores if offset is None else scores + column("offset", offset, len(scores))
 
@@ -649,7 +759,7 @@ class FitResult:
             design = None if self.plan is None else self.plan.design
             if design is None or not isinstance(design.response, Survival):
                 raise ArgumentError("y", "must be the times of rows")
-            table = X if isinstance(X, SiteTable) else SiteTable.read(X)
+            table = X if isinstance(X, SiteTable) else SiteTable.read(X, derives=True)
             times, strata = read_times(design.response, table), read_strata(design.strata, table)
             clusters = None if design.cluster is None else read_clusters(design.cluster.column, table)
         else:
@@ -675,8 +785,10 @@ class FitResult:
         """
         if self.plan is None or not isinstance(self.outcome, Hazards):
             raise ArgumentError("model", "must be a Cox model of a formula for a test of proportional hazards")
+        if self.plan.design.varies:
+            raise ArgumentError("model", f"must have proportional hazards to test, but {VARIES}")
         _checks.choice("transform", transform, get_args(Transform))
-        cohort = X if isinstance(X, TableCohort) else LocalCohort(X, groups)
+        cohort = (X if isinstance(X, TableCohort) else LocalCohort(X, groups)).at_level()
         d, kept = len(self.coef), [j for j, name in enumerate(self.names.features) if name not in self.aliased]
         spec = ModelSpec(
             self.plan.design, self.plan.means, np.zeros(d), np.ones(d), False, "Cox", (), np.zeros(d),
@@ -744,7 +856,7 @@ class FitResult:
     ) -> LearningCurve:  # fmt: skip
         """Return how good the model was after rounds of its fit, over all sites and at each.
 
-        Some of the iterates of every fit are kept in memory (:class:`fpdfp.engines.iterates.Iterates`). Sites are asked
+        Some of the iterates of every fit are kept in memory (:class:`fpdfp.engines.loop.Iterates`). Sites are asked
         as by :meth:`evaluate`, about all of them in one exchange; a site with a policy counts each as a question of
         its own. A model that was read from a file has no iterates.
 
@@ -899,13 +1011,21 @@ class FitResult:
         )  # fmt: skip
 
 
+def _correct_quantile(table: Table, rows: float) -> Table:
+    """Return a table of a quantile with errors for the number of rows near it, of which p fit themselves."""
+    p = len(table.names)
+    share, df = min(p / rows, MOST_OWN), max(rows - p, 1.0)
+    words = f"robust, corrected for {rows:.0f} effective rows near the quantile"
+    return dataclasses.replace(table, covariance=table.covariance / (1.0 - share) ** 2, df=df, errors=words)
+
+
 #: The fields that models show regardless, and those that they show where there are any.
 SHOWN = (
     "coef", "intercept", "coefficients", "sites", "rows", "left_out", "excluded", "n_iter", "n_steps", "bits_up",
     "bits_down", "status", "formula", "information", "exchanges", "deviance", "null_deviance", "penalty", "run_folder",
-    "aliased",
+    "aliased", "privacy",
 )  # fmt: skip
-PRESENT = ("thresholds", "plan", "graph", "iterates", "theta", "theta_standard_error")
+PRESENT = ("thresholds", "plan", "graph", "iterates", "theta", "theta_standard_error", "effective_rows")
 #: What models show by another name than it has here.
 ALIASES: dict[str, Any] = {
     "result": lambda fit: fit.run,

@@ -17,7 +17,7 @@ import numpy as np
 
 from fpdfp._files import write_whole
 from fpdfp._typing import Array
-from fpdfp.cohorts.validation import validate
+from fpdfp.cohorts.serialization import validate
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError, MessageError, ModelFileError, StorageError
 from fpdfp.families import Family
@@ -25,13 +25,12 @@ from fpdfp.federation.questions import Distribution, dump
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Level
 from fpdfp.inference import Information
-from fpdfp.models.by_feature import Names, find_limits
 from fpdfp.models.cross_validation import CrossValidation
 from fpdfp.models.design import Settings
 from fpdfp.models.formulas import Plan
 from fpdfp.models.outcomes import Classes, Compared, Numbers, Ordered, Symmetric
 from fpdfp.models.penalty import KINDS as PENALTIES
-from fpdfp.models.penalty import ModelPenalty, NoPenalty, TotalVariation
+from fpdfp.models.penalty import ModelPenalty, Names, NoPenalty, TotalVariation, find_limits
 from fpdfp.models.random_effects import Variances
 from fpdfp.models.result import EventTimes, FitResult
 from fpdfp.survival import Baseline, Concordance
@@ -310,7 +309,7 @@ def read_parameter(value: Any, name: str) -> Any:
 
 def _write_penalty(value: Any) -> Any:
     """Write a penalty without what has no form in a file, as a graph that is an object."""
-    if isinstance(value, NoPenalty):
+    if type(value) is NoPenalty:
         return None
     fields = {name: one for name, one in _write_fields(value).items() if one is not UNKNOWN}
     return {"class": type(value).__name__, "fields": fields}
@@ -344,8 +343,8 @@ KEPT: dict[str, Codec] = {
     "information_": SITES, "exchanges_": COUNTS, "saturated_": NUMBER,
     "null_parameters_": INTEGER, "score_statistic_": optional(NUMBER),
     "variances_": optional(VARIANCES), "theta_": optional(NUMBER),
-    "theta_standard_error_": optional(NUMBER), "times_": TIMES, "family_": FAMILY,
-    "periods_": NUMBERS, "aliased_": TEXTS,
+    "theta_standard_error_": optional(NUMBER), "effective_rows_": optional(NUMBER), "times_": TIMES, "family_": FAMILY,
+    "periods_": NUMBERS, "aliased_": TEXTS, "condition_": TEXT,
 }  # fmt: skip
 #: Of these, what is not a field of the result under its own name.
 APART = ("classes_", "effects_", "names_", "family_", "periods_")

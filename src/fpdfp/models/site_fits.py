@@ -96,6 +96,7 @@ def fit_sites(model: Any, source: Any, formula: str, groups: Any = None, **optio
         source = LocalCohort(source, groups)
     elif groups is not None:
         raise ArgumentError("groups", "must be None for a federation, whose sites are known")
+    source = source.at_level()
     models: dict[str, Any] = {}
     refused: dict[str, str] = {}
     for name in source.names:

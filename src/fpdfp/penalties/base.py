@@ -5,12 +5,12 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fpdfp._array import namespace
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, Sent, Shape
 from fpdfp.errors import ArgumentError
 
 #: Bisection steps for the scale of a dual point.
@@ -138,6 +138,8 @@ def shrink_within(sizes: Array, bounds: Any) -> float:
 
 class Zero(Penalty):
     """g = 0; its conjugate is the indicator of {0}, so the dual variable stays zero."""
+
+    sent: ClassVar[Sent] = {}
 
     separable = True
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import beside, namespace
-from fpdfp._typing import Array, IntArray, Shape
+from fpdfp._typing import Array, IntArray, Sent, Shape
 from fpdfp.errors import ArgumentError
 from fpdfp.penalties.base import Penalty, describe, shrink_within
 from fpdfp.penalties.separable import L1
@@ -43,6 +43,8 @@ class GroupL12(Penalty):
     array([[2.4, 0. ],
            [3.2, 0. ]])
     """
+
+    sent: ClassVar[Sent] = {"weight": float | Array, "groups": IntArray | None, "axis": int | None}
 
     def __init__(self, weight: Any, *, groups: Any = None, axis: int | None = None) -> None:
         if (groups is None) == (axis is None):
@@ -200,6 +202,8 @@ class SparseGroup(Penalty):
     >>> SparseGroup(1.0, 2.5, groups=["a", "a", "b"]).prox(np.array([4.0, 5.0, 3.0]), 1.0)
     array([1.5, 2. , 0. ])
     """
+
+    sent: ClassVar[Sent] = {"weight": float | Array, "group_weight": float | Array, "groups": IntArray}
 
     def __init__(self, weight: Any, group_weight: Any, groups: Any) -> None:
         norms = _checks.weights("group_weight", group_weight)  # an error of GroupL12 would name its own argument

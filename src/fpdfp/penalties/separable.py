@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import beside, namespace
-from fpdfp._typing import Array, IntArray, Shape
+from fpdfp._typing import Array, IntArray, Sent, Shape
 from fpdfp.errors import ArgumentError
 from fpdfp.penalties.base import Penalty, Zero, check_fits, clip, describe, shrink_within
 
@@ -35,6 +35,8 @@ class L1(Penalty):
     >>> L1([0.0, 1.0, 2.0]).value(np.ones(3))
     3.0
     """
+
+    sent: ClassVar[Sent] = {"weight": float | Array}
 
     separable = True
 
@@ -108,6 +110,8 @@ class Box(Penalty):
     2.0
     """
 
+    sent: ClassVar[Sent] = {"lower": np.ndarray, "upper": np.ndarray}
+
     finite = False
     separable = True
 
@@ -172,6 +176,8 @@ class NonNegative(Box):
     array([0., 2.])
     """
 
+    sent: ClassVar[Sent] = {}
+
     def __init__(self) -> None:
         super().__init__(lower=0.0)
 
@@ -199,6 +205,8 @@ class ElasticNet(Penalty):
     >>> ElasticNet(0.5, 1.0, upper=0.25).prox(np.array([2.5, -0.2, -1.5]), 1.0)
     array([ 0.25,  0.  , -0.5 ])
     """
+
+    sent: ClassVar[Sent] = dict.fromkeys(("l1", "l2", "lower", "upper"), np.ndarray)
 
     separable = True
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import namespace
-from fpdfp._typing import Array, Shape
+from fpdfp._typing import Array, Sent, Shape
 from fpdfp.errors import ArgumentTypeError
 from fpdfp.linops.maps import check_shape
 from fpdfp.penalties.base import Penalty
@@ -228,6 +228,8 @@ class Stacked(Penalty):
     >>> g.prox(np.array([3.0, 1.0, -1.0, 1.0]), 1.0)
     array([1., 0., 0., 1.])
     """
+
+    sent: ClassVar[Sent] = {"parts": tuple[Penalty, ...], "shapes": tuple[Shape, ...]}
 
     def __init__(self, parts: Sequence[Any], shapes: Sequence[int | Shape]) -> None:
         if len(parts) == 0 or len(parts) != len(shapes):

@@ -1,7 +1,7 @@
 """Problems without a minimum: outcomes that some combination of columns separates, and no penalty holds it back.
 
-As for likelihoods (`fpdfp/inference/separation.py`): from where a solver ended, and from where Newton steps along what
-g∘B does not see lead from there, such a step, ten times as long, still gains something.
+As for likelihoods (`fpdfp/inference/estimability.py`): from where a solver ended, and from where Newton steps along
+what g∘B does not see lead from there, such a step, ten times as long, still gains something.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.bounds import Feasibility
-from fpdfp.inference.separation import FAR, FLAT, NOTHING, Step, newton_step
+from fpdfp.inference.estimability import FAR, FLAT, NOTHING, Step, newton_step
 from fpdfp.losses.linear import LinearModel
 from fpdfp.problem import Problem
 

@@ -19,7 +19,7 @@ from fpdfp._numbers import one_thread
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.errors import AccuracyWarning, SeparationError
-from fpdfp.inference.separation import NOTHING
+from fpdfp.inference.estimability import NOTHING
 from fpdfp.pooled.composite import is_composite, solve_composite
 from fpdfp.pooled.lagrangian import Found, solve_alike
 from fpdfp.pooled.separating import find_growing

@@ -6,8 +6,7 @@ import dataclasses
 import math
 from typing import Protocol
 
-from fpdfp.cohorts.cohort import Total
-from fpdfp.cohorts.question import Question
+from fpdfp.cohorts.question import Question, Total
 from fpdfp.losses.base import Losses
 from fpdfp.precondition import cost, exchange, partial
 from fpdfp.precondition.base import Preconditioner

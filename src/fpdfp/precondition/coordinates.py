@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._array import Constant, namespace
-from fpdfp._typing import Array, IntArray, Shape
+from fpdfp._typing import Array, IntArray, Sent, Shape
 from fpdfp.compress import QSGD, Natural
 from fpdfp.linops import Diagonal, EachRow, LinOp, Matrix
 from fpdfp.linops.maps import Filter
@@ -39,6 +39,8 @@ class Scaling(Coded):
     >>> Scaling(np.array([4.0, 1.0])).factor.apply(np.ones(2))
     array([0.5, 1. ])
     """
+
+    sent: ClassVar[Sent] = {"announced": tuple[Announced, ...], "rows": int | None, "squared": bool}
 
     def __init__(self, curvature: Any, rows: int | None = None) -> None:
         values = _checks.float_array("curvature", curvature, dtype=np.float64)
@@ -119,6 +121,8 @@ class Whitening(Coded):
     array([[1., 0.],
            [0., 1.]])
     """
+
+    sent: ClassVar[Sent] = {"announced": tuple[Announced, ...], "smoothness": float | None, "rows": int | None}
 
     def __init__(self, hessian: Any, smoothness: float | None = None, rows: int | None = None) -> None:
         matrix = _checks.float_array("hessian", hessian, dtype=np.float64)
@@ -276,6 +280,8 @@ class LowRank(Coded):
     array([0.5, 1. ])
     """
 
+    sent: ClassVar[Sent] = {"announced": tuple[Announced, ...], "rows": int | None}
+
     def __init__(self, directions: Any, ratios: Any, rows: int | None = None) -> None:
         basis = _checks.float_array("directions", directions, dtype=np.float64)
         wanted = _checks.float_array("ratios", ratios, dtype=np.float64)
@@ -371,6 +377,8 @@ class Fourier(Preconditioner):
     >>> Fourier(blur).factor.apply(np.ones((4, 4)))[0]
     array([0.5, 0.5, 0.5, 0.5])
     """
+
+    sent: ClassVar[Sent] = {"response": Array, "centre": Shape, "floor": float}
 
     def __init__(self, response: Any, centre: tuple[int, ...] | None = None, floor: float = 0.05) -> None:
         values = _checks.float_array("response", response)

@@ -13,6 +13,7 @@ itself where the noise of each share has a standard deviation of 25 or more; our
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from fpdfp.errors import ArgumentError
@@ -73,3 +74,34 @@ def epsilon_of(mu: float, delta: float) -> float:
     while delta_of(high, mu) > delta:
         high *= 2
     return float(brentq(lambda epsilon: delta_of(epsilon, mu) - delta, 0.0, high, xtol=1e-14, rtol=1e-14))
+
+
+@dataclasses.dataclass(frozen=True)
+class Spent:
+    """The cost of a private result, with its unit.
+
+    Attributes
+    ----------
+    epsilon, delta, mu
+        The price.
+    releases
+        What was released: the kind of sum and its μ.
+    unit
+        Whom it protects: one row.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float
+    releases: tuple[tuple[str, float], ...]
+    unit: str = "one row more or less at one site"
+
+    def __str__(self) -> str:
+        kinds: dict[str, int] = {}
+        for kind, _ in self.releases:
+            kinds[kind] = kinds.get(kind, 0) + 1
+        told = ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
+        return (
+            f"differential privacy: epsilon = {self.epsilon:.3g}, delta = {self.delta:g} for {self.unit}; "
+            f"released with noise: {told}"
+        )

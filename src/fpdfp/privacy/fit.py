@@ -25,7 +25,7 @@ from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import LinOp
 from fpdfp.penalties.base import Penalty, Zero
-from fpdfp.privacy.accounting import epsilon_of
+from fpdfp.privacy.accounting import Spent, epsilon_of
 from fpdfp.privacy.releases import LongRows, Loss, Release, full_matrix
 from fpdfp.problem import Model
 from fpdfp.quadratic.solve import minimise, needs_inner
@@ -53,37 +53,6 @@ class NoisySum(NamedTuple):
 
 
 Ask = Callable[[Release], NoisySum]
-
-
-@dataclasses.dataclass(frozen=True)
-class Spent:
-    """The cost of a private result, with its unit.
-
-    Attributes
-    ----------
-    epsilon, delta, mu
-        The price.
-    releases
-        What was released: the kind of sum and its μ.
-    unit
-        Whom it protects: one row.
-    """
-
-    epsilon: float
-    delta: float
-    mu: float
-    releases: tuple[tuple[str, float], ...]
-    unit: str = "one row more or less at one site"
-
-    def __str__(self) -> str:
-        kinds: dict[str, int] = {}
-        for kind, _ in self.releases:
-            kinds[kind] = kinds.get(kind, 0) + 1
-        told = ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
-        return (
-            f"differential privacy: epsilon = {self.epsilon:.3g}, delta = {self.delta:g} for {self.unit}; "
-            f"released with noise: {told}"
-        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Numbers as integers: sums of integers are exact in any order, and a uniform mask hides them without a trace.
 
-Two forms. *Wide* integers have 128 bits at the fixed scale 2⁻⁶⁴, for statistics: no one has to agree on a scale.
-*Short* ones have a few bits under a scale that all sites share, for rounds of a method. Numbers that do not fit are
-refused, never clipped: a clipped sum is wrong, and no one sees it.
+*Wide* integers have 128 bits at the fixed scale 2⁻⁶⁴, so that no one has to agree on a scale. Numbers with noise are
+integers of 64 bits already. Numbers that do not fit are refused, never clipped: a clipped sum is wrong, and no one sees
+it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from fpdfp._kernels import fixed
 from fpdfp._typing import Array
 from fpdfp.errors import Refusal
 
-#: Bits of the integers under a shared scale.
-BITS = 8, 12
-#: Bits of whole numbers and of numbers with noise, modulo which they are added.
+#: Bits of numbers with noise, modulo which they are added.
 WORD = 64
 #: Bits of a wide integer.
 WIDE = 128
@@ -52,63 +50,3 @@ def from_wide(words: Any) -> Array:
     values = np.empty(len(words))
     fixed.decode(words, values)
     return values
-
-
-def to_short(values: Array, step: float, bits: int, draws: Array | None = None) -> Any:
-    """Return values/step as integers below 2^(bits − 1) in size; refuse larger ones.
-
-    Parameters
-    ----------
-    values
-        Any numbers.
-    step
-        The scale that the sites share.
-    bits
-        Of one site's integers.
-    draws
-        Uniform numbers in [0, 1), by which each number is rounded up or down so that its mean is right; without them
-        it is rounded to the nearest integer.
-
-    Examples
-    --------
-    >>> to_short(np.array([0.26, -0.5]), 0.25, 8).tolist()
-    [1, -2]
-    """
-    scaled = np.asarray(values, np.float64) / step
-    rounded = np.rint(scaled) if draws is None else np.floor(scaled + draws)
-    if not (np.abs(rounded) < 2.0 ** (bits - 1)).all():  # NaN fails every comparison
-        raise Refusal(f"a number of this site does not fit into {bits} bits under the scale that sites share")
-    return rounded.astype(np.int64)
-
-
-def signed(words: Any, bits: int) -> Any:
-    """Return integers modulo 2^bits as signed ones.
-
-    >>> signed(np.array([1, 255], np.uint8), 8).tolist()
-    [1, -1]
-    """
-    shift = np.int64(64 - bits)
-    return (words.astype(np.uint64).view(np.int64) << shift) >> shift
-
-
-def pack(words: Any, bits: int) -> bytes:
-    """Return integers modulo 2^bits, closely packed."""
-    packed = np.zeros(-(-words.size * bits // 8), np.uint8)
-    fixed.pack(words, bits, packed)
-    return packed.tobytes()
-
-
-def unpack(data: bytes, bits: int, count: int) -> Any:
-    """Return what :func:`pack` has packed, as words of the next machine width."""
-    words = np.empty(count, word_type(bits))
-    fixed.unpack(np.frombuffer(data, np.uint8), bits, words)
-    return words
-
-
-def word_type(bits: int) -> Any:
-    """Return the unsigned type that holds a given number of bits.
-
-    >>> word_type(10)
-    dtype('uint16')
-    """
-    return np.dtype(f"<u{next(width for width in (8, 16, 32, 64) if width >= bits) // 8}")

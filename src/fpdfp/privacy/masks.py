@@ -26,7 +26,7 @@ import numpy as np
 
 from fpdfp._kernels import fixed
 from fpdfp.errors import ArgumentError, MessageError, Refusal
-from fpdfp.privacy.fixed_point import WIDE, word_type
+from fpdfp.privacy.fixed_point import WIDE
 from fpdfp.privacy.journal import Journal
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ LEAST = 3
 #: Bytes of keys, digests and names of runs, and of signatures.
 KEY, SIGNATURE = 32, 64
 #: Bytes of a stream that are made at a time: they stay in the cache of a core.
-PIECE = 1 << 16
+PIECE = 1 << 17
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,12 +186,11 @@ class Masker:
         integers
             Signed integers, or wide ones ((n, 2) words).
         bits
-            Of the sum: 8 to 64, or 128 for wide ones.
+            64, or 128 for wide ones.
         request
             All that was asked, to the last bit.
         """
-        wide = bits == WIDE
-        total = integers.copy() if wide else integers.astype(np.int64).astype(word_type(bits))
+        total = integers.copy() if bits == WIDE else integers.astype(np.int64).view(np.uint64)
         tag, content = self.tag(request), hashlib.sha256(bytes([bits]) + total.tobytes()).digest()
         known = self._answered.get(tag)
         if known is None:
@@ -200,8 +199,6 @@ class Masker:
         elif not hmac.compare_digest(known, content):
             raise Refusal("this request was answered with other numbers: a mask is used once")
         add_masks(total, self.name, self._pairs, tag)
-        if not wide and bits < 8 * total.itemsize:
-            total &= total.dtype.type((1 << bits) - 1)
         return total
 
 
@@ -209,25 +206,25 @@ def add_masks(total: Any, name: str, pairs: Mapping[str, bytes], tag: bytes) -> 
     """Add the masks of a site for one request to words, modulo the width of these words or of rows of two."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-    wide = total.ndim == 2
-    streams = []
+    wide, streams = total.ndim == 2, []
     for other, key in pairs.items():
         seed = hmac.digest(key, b"mask" + tag, "sha256")
         # every key is used for one stream, so the nonce may be 0
-        streams.append((name < other, Cipher(algorithms.ChaCha20(seed, bytes(16)), None).encryptor()))
-    zeros, piece = bytes(PIECE), bytearray(PIECE)
-    rows = PIECE // (total.itemsize * (2 if wide else 1))
-    for start in range(0, len(total), rows):
-        part = total[start : start + rows]
-        for first, stream in streams:
-            stream.update_into(memoryview(zeros)[: part.nbytes], memoryview(piece)[: part.nbytes])
-            words = np.frombuffer(piece, total.dtype, part.size).reshape(part.shape)
+        draw = Cipher(algorithms.ChaCha20(seed, bytes(16)), None).encryptor().update_into
+        streams.append((draw, name < other))
+    zeros, piece = memoryview(bytes(PIECE)), bytearray(PIECE)
+    drawn, words = memoryview(piece), np.frombuffer(piece, total.dtype).reshape(-1, *total.shape[1:])
+    for start in range(0, len(total), len(words)):
+        part = total[start : start + len(words)]
+        mask = words[: len(part)]
+        for draw, first in streams:
+            draw(zeros[: part.nbytes], drawn[: part.nbytes])
             if wide:
-                (fixed.add if first else fixed.subtract)(part, words)
+                (fixed.add if first else fixed.subtract)(part, mask)
             elif first:
-                part += words
+                part += mask
             else:
-                part -= words
+                part -= mask
 
 
 def add_up(replies: Mapping[str, Any], membership: Membership, bits: int) -> Any:
@@ -236,8 +233,8 @@ def add_up(replies: Mapping[str, Any], membership: Membership, bits: int) -> Any
     if missing or len(replies) != len(membership.identities):
         raise MessageError(f"a masked sum needs the reply of every site; missing: {', '.join(missing) or 'none'}")
     first, *others = replies.values()
-    shape, kind = first.shape, word_type(min(bits, 64))
-    if any(reply.shape != shape or reply.dtype != kind for reply in replies.values()):
+    shape = (len(first), 2) if bits == WIDE else (len(first),)
+    if any(reply.shape != shape or reply.dtype != np.uint64 for reply in replies.values()):
         raise MessageError("the replies of a masked sum must have the same layout")
     total = first.copy()
     for reply in others:
@@ -245,6 +242,4 @@ def add_up(replies: Mapping[str, Any], membership: Membership, bits: int) -> Any
             fixed.add(total, reply)
         else:
             total += reply
-    if bits < 8 * total.itemsize:
-        total &= total.dtype.type((1 << bits) - 1)
     return total

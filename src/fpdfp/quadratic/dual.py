@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Dual steps between two looks at the gap, which costs as much as a step.
 LOOK = 5
+#: Where the prox of a total variation inside a mask takes many steps, a look follows after so much of them.
+SELDOM = 4
 
 
 class DualSteps:
@@ -71,7 +73,8 @@ class DualSteps:
                 theta = theta if isinstance(theta, float) else theta[left]
             if not len(todo) or steps >= most:
                 return Solution(self.u, self.v, Work(total, len(todo)))
-            count = min(LOOK, most - steps)
+            seldom = steps // SELDOM if isinstance(self.fused, ScaledTV) else 0
+            count = min(max(LOOK, seldom), most - steps)
             if self.fused is not None and isinstance(theta, float):
                 previous, point = previous.copy(), point.copy()
                 theta = self.fused.take(y[0], self.t, self.sigma, previous[0], point[0], theta, count)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fpdfp import _checks
 from fpdfp._plotting import BLUE, DARK, GREY, new_axes, save
 from fpdfp.errors import ArgumentError
-from fpdfp.inference.forest import Row, draw_forest
+from fpdfp.inference.heterogeneity import Row, draw_forest
 
 if TYPE_CHECKING:
     from fpdfp.scores.evaluation import Evaluation

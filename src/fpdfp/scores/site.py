@@ -29,7 +29,7 @@ EXACT: dict[str, tuple[str, ...]] = {
 #: Means over rows have these of their six sums in common: rows, and the sums of weights and of their squares.
 COMMON, OWN = [0, 1, 3], [2, 4, 5]
 #: What stands for the infinite deviance outside of the domain of a link: it can be sent, and no step ends there.
-OUTSIDE = 1e300
+OUTSIDE = 1e100
 
 
 class Predicted(NamedTuple):
@@ -120,6 +120,14 @@ class SiteScores:
             if name in self.withheld:
                 found[name][:] = 0.0
         return found
+
+    def round_errors(self, digits: int) -> Array:
+        """Return the sums with those of absolute errors, where there are such, rounded to some digits of their own."""
+        sums, names = self.sums.copy(), EXACT["numbers"]
+        if self.hits is None and len(sums) == len(COMMON) + len(OWN) * len(names):
+            place = len(COMMON) + len(OWN) * names.index("mae")
+            sums[place : place + 2] = [float(f"{one:.{digits}g}") for one in sums[place : place + 2]]
+        return sums
 
     def withhold(self, name: str) -> Array:
         """Return the sums with zeros for one of the means over rows; the names belong to classes."""

@@ -41,8 +41,8 @@ from fpdfp.quadratic.solve import minimise
 from fpdfp.quadratic.statement import InnerSolve, Quadratic
 from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Estimate, Score
-from fpdfp.selection.task import Anchor, Task, arrange
-from fpdfp.selection.wide import MOST, TOO_MANY, Wide, suits
+from fpdfp.selection.task import MOST, TOO_MANY, Anchor, Task, Wide, arrange, suits
+from fpdfp.traffic import count_exchange
 
 #: How many points a model looks back at.
 PAIRS = 4
@@ -244,6 +244,7 @@ class Batch:
         if self.known.anchors:
             return
         engine = getattr(self.problem.losses, "engine", None)
+        count_exchange("plan")
         if engine is not None:
             engine.declare(self._problems, 0 if self.folds is None else self.folds.all)
         if suits(self.problem, models):

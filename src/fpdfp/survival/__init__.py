@@ -2,10 +2,9 @@
 
 from fpdfp.survival.baseline import Baseline, SurvivalCurves
 from fpdfp.survival.concordance import Concordance
-from fpdfp.survival.counts import RiskCounts, RiskTotal
+from fpdfp.survival.counts import PersonPeriods, RiskCounts, RiskTotal, split_periods
 from fpdfp.survival.curves import SurvivalCurve, kaplan_meier
 from fpdfp.survival.log_rank import LogRank, log_rank
-from fpdfp.survival.periods import PersonPeriods, split_periods
 from fpdfp.survival.response import Times
 
 __all__ = [
