@@ -89,7 +89,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.cross_validation
 
 coverage: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.coverage --file coverage.json
+	$(BIN)/python -m benchmarks.coverage --file coverage.json --page docs/results/coverage.md
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.soak

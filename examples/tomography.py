@@ -55,7 +55,7 @@ def main() -> None:
     )
 
     whole = ct.reconstruct(
-        projections, scan, tv=1.1e-3, nonnegative=False, device="cpu"
+        projections, scan, tv=1.1e-3, bounds=(-np.inf, np.inf), device="cpu"
     )
     print(
         f"one place: {ct.psnr(whole.volume, truth):.1f} dB after {whole.iterations} "

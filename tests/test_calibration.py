@@ -7,40 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.calibration import scan_of
 
 from fpdfp import ct
-from fpdfp._typing import Array
 from fpdfp.ct.command import EXAMPLE, enlarged, read_scan
 from fpdfp.errors import AccuracyWarning
-
-SIZE = {"views": 60, "source": 256.0, "panel": 384.0}
-
-
-def turned(axis: int, angle: float) -> Array:
-    """Return the textbook rotation about an axis."""
-    c, s = np.cos(angle), np.sin(angle)
-    matrix = np.eye(3)
-    a, b = (axis + 1) % 3, (axis + 2) % 3
-    matrix[a, a], matrix[a, b], matrix[b, a], matrix[b, b] = c, -s, s, c
-    return matrix
-
-
-def scan_of(sense: int, offset: float, tilt: float, *, arc: float, share: float) -> tuple[ct.ConeBeam, ct.ConeBeam]:
-    """Return the scan as it was made, and as it is believed to be: a source and a panel that go round, by matrices."""
-    volume, detector = (64, 64, 48), (96, 72)
-    fit = ct.ConeBeam.circular(volume, detector, **SIZE)  # type: ignore[arg-type]
-    pixel = share * float(np.linalg.norm(fit.u[0]))
-    angles = np.arange(60) * arc / 60
-    nominal = ct.ConeBeam.circular(volume, detector, angles=angles, source=256.0, panel=384.0, pixel=pixel)
-    source, panel = np.array([256.0, 0, 0]), np.array([-128.0, offset * pixel, 0])
-    lean = turned(0, np.deg2rad(tilt))
-    ways = [turned(2, sense * angle) @ lean for angle in angles]
-    made = ct.ConeBeam(
-        volume, detector,
-        np.array([way @ source for way in ways]), np.array([way @ panel for way in ways]),
-        np.array([way @ [0, pixel, 0] for way in ways]), np.array([way @ [0, 0, pixel] for way in ways]),
-    )  # fmt: skip
-    return made, nominal
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import least_squares as least_squares_fit
 
 import fpdfp
 from fpdfp.cohorts import requests as parcels
@@ -410,6 +411,38 @@ def test_no_extremes_are_told_by_gaps_that_are_infinite(desks: Any) -> None:
         attack(desks(Policy(refusals=10)))
 
 
+def test_no_row_is_told_by_how_gaps_rise(desks: Any) -> None:
+    """The second derivative of a gap has a pole where one row is out of range: along three directions, that row."""
+    about = model(design(Column("died"), Column("income"), Column("pressure")))
+    none, units = np.zeros(0, dtype=np.int64), np.full(3, ZERO, dtype=np.uint8)
+    points = Evaluations.of(np.zeros((1, 3)), np.ones((1, 3), dtype=bool), (EXACT, EXACT), np.array([-1]), none,
+                            units=units, folds=None)  # fmt: skip
+    end = 2.0 / FRAME.income.max()
+
+    def attack(ask: Ask) -> Any:
+        found = []
+        for along in np.array([[1.0, 0.0, 0.0], [1.0, 1e-3, 0.0], [1.0, 0.0, 1e-3]]):
+
+            def gap(step: float, along: Any = along) -> Any:
+                asked = DualSums.along(points, np.zeros((1, 3)), shared=along[None], steps=np.array([[step]]),
+                                       shrinks=np.ones(1))  # fmt: skip
+                return SentDuals(*ask(about, Request((asked,), EVERYONE))[asked.name]["arrays"]).numbers[0, 0]
+
+            places = end * np.array([0.97, 0.98, 0.99, 0.995])
+            bends = np.array([(gap(s + h) - 2.0 * gap(s) + gap(s - h)) / h**2
+                              for s, h in zip(places, 0.2 * (end - places), strict=True)])  # fmt: skip
+            first = [bends[0] / 2.0, 0.0, (bends[-1] - bends[0]) * 0.005 * end, end * 1.001]
+            fitted = least_squares_fit(lambda p, s, b: (p[0] + p[1] * s + p[2] / (p[3] - s) - b) / b, first,
+                                       args=(places, bends), xtol=1e-15, ftol=1e-15, gtol=1e-15)  # fmt: skip
+            found.append(2.0 / fitted.x[3])
+        return np.array([found[0], (found[1] - found[0]) / 1e-3, (found[2] - found[0]) / 1e-3])
+
+    person = FRAME.loc[FRAME.income.idxmax()]
+    row = np.array([person.income, person.pressure, 1.0])
+    np.testing.assert_allclose(attack(desks(Policy(off=frozenset({"domain"})))), row, rtol=0.03)
+    assert not np.allclose(attack(desks(Policy())), row, rtol=0.2)
+
+
 def test_bounds_of_the_hessian_do_not_tell_the_largest_weight(desks: Any) -> None:
     """A bound goes by the largest weight: with and without weights it tells one person's value of a column."""
     given = design(Column("died"), Column("pressure"))
@@ -500,8 +533,10 @@ def test_a_log_rank_test_is_not_of_one_pair_or_one_event(desks: Any) -> None:
     assert np.ravel(told["variance"])[0] == pytest.approx(0.25 if two.died[two.time.idxmin()] else 0.0)
     with pytest.raises(Refusal, match="strata of at least 3 rows"):
         desks(Policy())(pair)
-    with pytest.raises(MessageError, match="rho must be from 0 to 1"):
+    with pytest.raises(MessageError, match=r"rho must be 0, 0\.5 or 1"):
         LogRankQuestion(response, group, (), 1e3)
+    with pytest.raises(MessageError, match=r"rho must be 0, 0\.5 or 1"):
+        LogRankQuestion(response, group, (), 0.1)
 
 
 def test_batches_of_ten_rows_that_are_known_are_a_linear_system(desks: Any) -> None:

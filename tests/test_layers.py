@@ -27,6 +27,7 @@ LAYERS = {
         "report",
         "federation",
         "models ct.command",
+        "federation.private",
         "federation.masked",
         "federation.cohort",
         "federation.table",

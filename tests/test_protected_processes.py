@@ -34,18 +34,16 @@ def test_models_of_peers_are_the_plain_ones(tmp_path: Path, family: str) -> None
     tables = peers(family)
     formula, kind, _, _ = CASES[family]
     files = {name: PEERS / f"{family}-{name}.csv" for name in tables}
-    with (
-        Rehearsal(tmp_path, files, policy(tmp_path, family)) as running,
-        fpdfp.Federation(running.study.folder) as federation,
-    ):
+    rehearsal = Rehearsal(tmp_path, files, policy(tmp_path, family))
+    with rehearsal as running, fpdfp.Federation(running.study.folder) as federation:
         found = fpdfp.FederatedGLM(kind, run=EXACT).fit(federation, formula)
         left = federation.budget()["left"]
     plain = fpdfp.FederatedGLM(kind, run=EXACT).fit(tables, formula)
     assert list(found.coefficients_) == list(plain.coefficients_)
     for name, value in plain.coefficients_.items():
         assert found.coefficients_[name] == pytest.approx(value, rel=1e-10), name
-    errors = [one.table().frame()["standard error"].to_numpy() for one in (found, plain)]
-    np.testing.assert_allclose(errors[0], errors[1], rtol=1e-10)
+    first, second = (one.table().frame()["standard error"].to_numpy() for one in (found, plain))
+    np.testing.assert_allclose(first, second, rtol=1e-10)
     assert found.deviance_ == pytest.approx(plain.deviance_, rel=1e-10)
     assert found.null_deviance_ == pytest.approx(plain.null_deviance_, rel=1e-10)
     assert (left == 99).all()

@@ -301,6 +301,20 @@ def test_tilted_panels_are_reconstructed_like_upright_ones() -> None:
     assert psnr(other.volume, chest.volume(scan)) > psnr(one.volume, chest.volume(scan)) - 0.5
 
 
+def test_directions_have_factors(data: Any) -> None:
+    factors = (1.0, 0.5, 0.25)
+    found = reconstruct(data, SCAN, tv=TV, bounds=ANY, axes=factors, iterations=100, tol=0.0, device="cpu")
+    problem = problem_of(data, ANY, found.weight)
+    scale = np.broadcast_to(np.array(factors)[:, None, None, None], (3, *SCAN.volume))
+    weighted = fpdfp.linops.Compose(fpdfp.linops.Diagonal(scale.copy()), problem.linop)
+    other = fpdfp.Problem(problem.losses, problem.penalty, weighted, weights=[1 / SCAN.n_views])
+    best = fpdfp.solve(other, fpdfp.PDFP(), rounds=600, evaluate_every=600)
+    assert found.objective == pytest.approx(other.evaluate(found.volume)[0], rel=1e-5)
+    assert found.objective <= best.objective * (1 + 1e-4)
+    with pytest.raises(ValueError, match="axes must be"):
+        reconstruct(data, SCAN, axes=(1.0, 0.0, 1.0))
+
+
 def test_a_checkpoint_is_continued(data: Any, tmp_path: Path) -> None:
     file = tmp_path / "chest.npz"
     how: dict[str, Any] = {"tv": "auto", "iterations": 30, "tol": 0.0, "device": "cpu", "progress": False}

@@ -248,7 +248,8 @@ class ConeBeam:
         factors = np.where(depth < 0, -1.0, 1.0) / np.linalg.norm(inverse[:, :, 0], axis=1)
         along, up, towards = (factors[:, None] * inverse[:, :, column] for column in range(3))
         panels = sources + towards + middle[0] * along + middle[1] * up
-        return cls(volume, detector, sources + 0.0, panels + 0.0, sides[0] * along, sides[1] * up, voxel, centre)
+        lengths = triple("voxel", voxel, positive=True)
+        return cls(volume, detector, sources + 0.0, panels + 0.0, sides[0] * along, sides[1] * up, lengths, centre)
 
     @classmethod
     def _around(

@@ -24,7 +24,7 @@ from fpdfp._progress import Bar
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.ct.device import module_for, move_to
-from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.geometry import ConeBeam, Triple, triple
 from fpdfp.ct.rectify import rectify_checked
 from fpdfp.ct.scans import check_projections, check_ray_weights, fill_excluded
 from fpdfp.ct.solver import Bounds, Solver
@@ -107,6 +107,7 @@ def reconstruct(
     tv: float | Literal["auto"] = "auto",
     ray_weights: Any = None,
     bounds: tuple[float, float] = (0.0, math.inf),
+    axes: Triple = (1.0, 1.0, 1.0),
     iterations: int = 50,
     tol: float = 1e-4,
     device: str = "auto",
@@ -149,6 +150,9 @@ def reconstruct(
         (:func:`fpdfp.ct.count_weights`), or 0 for pixels that do not count, such as defective ones. 1 by default.
     bounds
         The least and the largest value that a voxel may have; infinite where there is no bound.
+    axes
+        Factors of the differences along x, y and z in the total variation: a smaller one lets the image change more
+        along its axis (directional total variation).
     iterations
         The largest number of iterations.
     tol
@@ -193,7 +197,7 @@ def reconstruct(
         tv = _checks.real("tv", tv, at_least=0.0)
     elif tv != "auto":
         raise ArgumentError("tv", f"must be a number of at least 0, or 'auto', got {tv!r}")
-    limits = _check_bounds(bounds)
+    limits, ways = _check_bounds(bounds), triple("axes", axes, positive=True)
     most = _checks.integer("iterations", iterations, at_least=1)
     tol = _checks.real("tol", tol, at_least=0.0)
     module = module_for(device)
@@ -206,9 +210,9 @@ def reconstruct(
         straight = fill_excluded(straight, rays)
     kept = None
     if checkpoint is not None:
-        kept = Checkpoint(Path(checkpoint), (data, ray_weights), (geometry, tv, limits, most, tol))
+        kept = Checkpoint(Path(checkpoint), (data, ray_weights), (geometry, tv, limits, ways, most, tol))
     if isinstance(tv, str):
-        choice = _chosen(straight, scan, limits, module, rays, kept)
+        choice = _chosen(straight, scan, limits, module, rays, kept, ways)
     else:
         choice = Choice(tv, False, most, np.empty((2, 0)), math.nan)
     used = finer(scan) if choice.finer else scan
@@ -219,7 +223,7 @@ def reconstruct(
     found = minimise(
         straight, used, weight, bounds=limits, iterations=min(most, choice.iterations), tol=tol,
         ray_weights=rays,
-        device="cpu" if module is np else "cuda", metrics=watches, progress=progress, kept=kept,
+        device="cpu" if module is np else "cuda", metrics=watches, progress=progress, kept=kept, axes=ways,
         callback=None if callback is None else _watching(callback, choice.finer),
     )  # fmt: skip
     status = found.status
@@ -307,13 +311,13 @@ def _of_coarser(metric: Callable[[Array], float], volume: Array) -> float:
 
 def _chosen(
     data: Array, geometry: ConeBeam, bounds: Bounds, module: ModuleType, ray_weights: Array | None,
-    kept: Checkpoint | None,
+    kept: Checkpoint | None, axes: Triple,
 ) -> Choice:  # fmt: skip
     """Return the weight that predicts left-out views best."""
     if geometry.n_views < FEWEST:
         raise ArgumentError("tv", f"must be a number where there are less than {FEWEST} views, got 'auto'")
     trials = None if kept is None else Trials(kept.trials, kept.write)
-    choice = choose(data, geometry, bounds, module, ray_weights, trials)
+    choice = choose(data, geometry, bounds, module, ray_weights, trials, axes)
     _log.info(
         "tv=%.3g predicts left-out views best (relative residual %.4f)%s", choice.tv, choice.residual,
         ", with voxels of half the side" if choice.finer else "",
@@ -334,6 +338,7 @@ def minimise(
     metrics: Mapping[str, Callable[[Array], float]] | None = None,
     callback: Callable[[int, Array], Any] | None = None,
     kept: Checkpoint | None = None,
+    axes: Triple = (1.0, 1.0, 1.0),
     progress: bool | None = None,
 ) -> Reconstruction:
     """Minimise 1/(2V) Σ‖Ax − b‖² + weight Σ ‖∇x‖, with the gradient in units in which a voxel has the volume 1."""
@@ -345,7 +350,7 @@ def minimise(
     limits = bounds[0] / unit, bounds[1] / unit
     before = None if kept is None or kept.volume is None else move_to(kept.volume, module) / np.float32(unit)
     first = 1 if kept is None else kept.done + 1
-    solver = Solver(move_to(data, module) / unit, geometry, weight / unit, limits, module, ray_weights, before)
+    solver = Solver(move_to(data, module) / unit, geometry, weight / unit, limits, module, ray_weights, before, axes)
     rows: list[dict[str, float]] = []
     status = "finished"
     watches = dict(metrics or {})

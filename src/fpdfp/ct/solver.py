@@ -12,7 +12,7 @@ import numpy as np
 from fpdfp._numbers import accelerate
 from fpdfp._typing import Array
 from fpdfp.ct.fdk import filter_projections
-from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.geometry import ConeBeam, Triple
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.linops import Gradient
 from fpdfp.penalties import GroupL12
@@ -53,14 +53,14 @@ class Solver:
 
     def __init__(
         self, data: Array, geometry: ConeBeam, tv: float, bounds: Bounds, module: ModuleType,
-        ray_weights: Array | None = None, start: Array | None = None,
+        ray_weights: Array | None = None, start: Array | None = None, axes: Triple = (1.0, 1.0, 1.0),
     ) -> None:  # fmt: skip
         self.xp, self.data, self.ray_weights = module, data, ray_weights
         self.least, self.largest = bounds
         self.bounded = self.least > -math.inf or self.largest < math.inf
         self.projector = XRayTransform(geometry)
         self.views = geometry.n_views
-        self.gradient = _Differences(geometry, module, data.dtype)
+        self.gradient = _Differences(geometry, axes, module, data.dtype)
         self.filter = self._inverse_response()
         self.curvature = 1.0
         self.x = self._start(geometry) if start is None else start
@@ -206,15 +206,15 @@ class Solver:
 
 
 class _Differences:
-    """The gradient in units in which a cubic voxel of the same volume has the side 1."""
+    """The gradient in units in which a cubic voxel of the same volume has the side 1, with a factor for each axis."""
 
-    def __init__(self, geometry: ConeBeam, module: ModuleType, dtype: Any) -> None:
+    def __init__(self, geometry: ConeBeam, axes: Triple, module: ModuleType, dtype: Any) -> None:
         self.plain = Gradient(geometry.volume)
         sides = np.array(geometry.voxel)
-        factors = np.cbrt(sides.prod()) / sides
+        factors = np.array(axes) * np.cbrt(sides.prod()) / sides
         self.factors: Any = None
         self.squared_norm = self.plain.squared_norm
-        if np.ptp(sides) > 1e-9 * sides.max():
+        if np.ptp(sides) > 1e-9 * sides.max() or tuple(axes) != (1.0, 1.0, 1.0):
             self.factors = module.asarray(factors, dtype=dtype)[:, None, None, None]
             self.squared_norm *= float(factors.max()) ** 2
 

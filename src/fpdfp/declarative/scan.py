@@ -112,7 +112,7 @@ class BuiltScan(Built):
     def reconstruct(self) -> Any:
         """Minimise with all views in one place; x ≥ 0 is not requested, so it is the minimum of the problem."""
         found = minimise(
-            self.projections, self.geometry, self.tv / (self.scan.views * self.scan.weight), nonnegative=False,
+            self.projections, self.geometry, self.tv / (self.scan.views * self.scan.weight), bounds=(-np.inf, np.inf),
             iterations=ITERATIONS, tol=ENOUGH, progress=False,
             device="cpu" if namespace(self.projections) is np else "cuda",
         )  # fmt: skip

@@ -36,6 +36,7 @@ MOST_SETTINGS = 10_000
 PRINTED, MEAN = MODELS = ("printed", "mean")
 #: Options of a run that are no keys of ``[run]``: they have a section, or are the runner's.
 NOT_IN_RUN = (
+    "privacy",
     "compressor",
     "downlink",
     "seed",

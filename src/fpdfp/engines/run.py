@@ -204,7 +204,7 @@ class Run:
         """Do round k, and change nothing."""
         started = self._clock()
         chosen, message, kept, bits_down = self.send_round(k)
-        clients = self.who_answers(chosen, k) if self.drop_out else chosen
+        clients = self.who_answers(chosen, k)
         state, work, bits_up = self.state, self.work, 0
         if not len(clients):
             memory = take_rows(self.memory, clients)

@@ -70,9 +70,9 @@ class TableCohort(Cohort):
     def filter(self, condition: str) -> TableCohort:
         """Return the same sites with the rows that meet a condition, such as ``"age >= 18"`` or a variable's name.
 
-        Rows in which the condition has no value are left out. A comparison must be approved by the sites of a
+        Rows in which the condition has no value are excluded. A comparison must be approved by the sites of a
         federation. Together with all conditions before it, it must divide the rows of a site into parts of none or of
-        as many rows as a site needs to take part: otherwise two results would tell of few rows by their difference.
+        as many rows as a site needs to take part: otherwise the difference of two results would reveal few rows.
         """
         parse_condition(condition)
         if self.rows:

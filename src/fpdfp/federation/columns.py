@@ -268,7 +268,7 @@ def _clean(name: str, series: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return the text of a level; that of a whole number has no point."""
+    """Return the text of a level; whole numbers have no point."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 

@@ -1,4 +1,4 @@
-"""What a first table asks of sites: counts, means and deviations of columns by group, and histograms."""
+"""Questions of a first table: counts, means and deviations of columns by group, and histograms."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Histograms:
 class HistogramQuestion(Question):
     """In how many rows columns are at most as large as given edges, over all rows or in each level of a column.
 
-    With ``fewest`` edges are told apart only by as many rows, also where a site's policy tells more.
+    With ``fewest`` the cells between edges have at least this number of rows, also where a policy allows fewer.
     """
 
     columns: tuple[str, ...]

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -76,8 +78,8 @@ EFFECTIVE, IN_A_GROUP = 30.0, 15.0
 TOO_FEW = sentences()["point"][1]
 #: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
 SMOOTH = ("brier", "deviance")
-#: So many digits has an area under a ROC curve that is sent, and a mean absolute error of its own.
-DIGITS, ERROR_DIGITS = 4, 3
+#: So many digits has an area under a ROC curve that is sent; by up to this share sums with edges are larger.
+DIGITS, BLUR = 4, 1e-3
 #: In so many cells rows are counted at further points.
 CELLS, LEAST_CELLS = 24, 4
 
@@ -88,7 +90,7 @@ CELLS, LEAST_CELLS = 24, 4
 def check_design(design: Design, policy: Policy, edges: Mapping[str, Sequence[float]] | None = None) -> None:
     """Refuse columns that may not be used, and what is neither a column nor a transformation nor approved.
 
-    ``edges`` are those at which this site has told of columns: knots of splines may be there.
+    ``edges`` are the edges at which this site has counted columns: knots of splines may be there.
     """
     for name in [*design.columns, *design.filled]:
         check_column(name, policy)
@@ -153,7 +155,7 @@ def check_condition(node: Any, policy: Policy) -> None:
 
 
 def check_parts(conditions: Sequence[Array], policy: Policy) -> None:
-    """Refuse rows by conditions that together tell few rows.
+    """Refuse rows by conditions that together reveal few rows.
 
     Sums over rows that meet conditions, added and subtracted in any way, weigh all rows alike that meet the same ones.
     So no part of the rows may be smaller than a site.
@@ -630,7 +632,10 @@ class GuardedData(Offer):
 
 
 class GuardedDuals(Offer):
-    """Dual points as questions get them: where a gap is infinite one row is out of range, which counts as a refusal."""
+    """Dual points as questions get them: where a gap is infinite one row is out of range, which counts as a refusal.
+
+    How a gap rises before tells the same row, so that gaps are blurred.
+    """
 
     __slots__ = ("_watch",)
 
@@ -647,9 +652,11 @@ class GuardedDuals(Offer):
 
         def gap(*given: Any) -> float:
             told = float(found(*given))
-            if not np.isfinite(told) and watch.policy.goes_by("domain"):
+            if not watch.policy.goes_by("domain"):
+                return told
+            if not np.isfinite(told):
                 watch.note_outside()
-            return told
+            return blur(told)
 
         return gap
 
@@ -702,6 +709,18 @@ def coarsen(losses: Any, policy: Policy) -> Any:
 
 
 # --- What is hidden in answers ----------------------------------------------------------------------------------------
+
+
+def blur(number: float) -> float:
+    """Return a number that is up to a thousandth larger: by a hash of itself, so noise to whoever does not know it.
+
+    The same number is the same again, and a bound stays one.
+
+    >>> 2.0 <= blur(2.0) <= 2.002, blur(2.0) == blur(2.0), blur(np.inf)
+    (True, True, inf)
+    """
+    drawn = int.from_bytes(hashlib.sha256(struct.pack("<d", number)).digest()[:8], "little") / 2.0**64
+    return number * (1.0 + BLUR * drawn)
 
 
 def hide(schema: dict[str, Any], policy: Policy) -> dict[str, Any]:
@@ -843,7 +862,7 @@ def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *,
     areas = found.areas.copy()
     areas[:, 0], areas[:, 1] = np.round(areas[:, 0], DIGITS), 0.5 * 10.0**-DIGITS
     least = policy.cell
-    sums = found.round_errors(ERROR_DIGITS)  # Σ|y − xβ| has an edge at each row: its slopes beside it tell the row
+    sums = found.change_errors(blur)  # Σ|y − xβ| has an edge at each row: its slopes beside it tell the row
     try:
         predictors = [one.coarsen(max(least, _least_of_few(one)) if few else least) for one in found.predictors]
     except RefusalError:

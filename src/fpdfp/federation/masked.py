@@ -640,7 +640,8 @@ class MaskedLosses(RemoteLosses):
     def slope_bounds(self, clients: IntArray) -> Array | None:
         if not len(clients):
             return super().slope_bounds(clients)
-        return np.asarray(self._begin("slopes")["gradient"][None])
+        slopes: Array = self._begin("slopes")["gradient"][None]
+        return slopes
 
     def restrict(self, features: IntArray) -> MaskedLosses:
         whole = np.frombuffer(self.features, np.int64) if self.features else np.arange(self.shape[-1])

@@ -463,11 +463,10 @@ class ProtectedGuard(RequestGuard):
                 raise MessageError("features must be numbers of features, in ascending order")
             losses = losses.restrict(features)
         rows, total = float(losses.sizes[0]), ask.get("rows", 1)
-        real: Any = model.site.whole
-        real = real._rule.losses  # behind the guard's door
         if type(total) is not int or not 1 <= total <= LARGEST_SIZE:
             raise MessageError("rows must be a number of rows")
-        self._check_share(real, question, ask.get("features"))
+        whole: Any = model.site.whole
+        self._check_share(whole._rule.losses, question, ask.get("features"))
         share = np.array([rows / total])
         if isinstance(question, Duals):
             question = dataclasses.replace(question, weights=share)

@@ -37,6 +37,8 @@ Kind = Literal["number", "integer", "truth", "category", "date", "empty", "other
 Order = Literal["sorted", "listed", "ordered"]
 #: At so many points predictions are evaluated in one question.
 MOST_POINTS = 100
+#: The powers of the survival curve by which log-rank tests weigh events.
+POWERS = (0.0, 0.5, 1.0)
 Family = Literal["Logistic", "Softmax", "LeastSquares", "GLM", "Multinomial", "Ordinal", "Cox"]
 
 
@@ -408,9 +410,9 @@ class LogRankQuestion(Question):
     answers = LogRank
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.rho <= 1.0:
-            # A large power leaves the first event alone, which reveals of whom it is.
-            raise MessageError(f"rho must be from 0 to 1, got {self.rho:g}")
+        if self.rho not in POWERS:
+            # A large power leaves the first event alone, and sums at many powers tell each event's part.
+            raise MessageError(f"rho must be 0, 0.5 or 1, got {self.rho:g}")
 
     def answer(self, table: Any) -> Any:
         """Return what the table has."""

@@ -311,7 +311,7 @@ class RequestGuard:
             self.table, self._rows, self._condition = table, rows, ""
 
     def _filter(self, condition: Any) -> Any:
-        """Return the rows that meet a condition; refuse one that tells few rows, with those before it or alone."""
+        """Return the rows that meet a condition; refuse one that reveals few rows, alone or with earlier conditions."""
         if not isinstance(condition, str):
             raise MessageError("a condition must be a text")
         try:
@@ -327,7 +327,7 @@ class RequestGuard:
         return self.table.take(found)
 
     def _rows_of(self, conditions: list[str]) -> Iterator[Array]:
-        """Yield the rows of conditions of before, but for those of columns that the table has no more."""
+        """Yield the rows of earlier conditions whose columns the table still has."""
         for one in conditions:
             with contextlib.suppress(ArgumentError):
                 yield self.table.where(one)

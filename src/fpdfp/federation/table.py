@@ -379,7 +379,7 @@ class SiteTable:
         """Return the rows that are used as a model has them; ``site`` is the name of the site that has them.
 
         Where effects change with time, and with ``split``, a row becomes one for each stretch up to an event of any
-        row, with the time of its end in the features; those of a person belong together.
+        row, with the time of its end in the features; rows of a person belong together.
         """
         used, rows = self.complete(spec.design)
         if not used.any():
@@ -663,7 +663,7 @@ def make_losses(spec: ModelSpec, parts: Sequence[ModelRows]) -> Losses:
 
 
 def describe(name: str, column: Column) -> ColumnSchema:
-    """Return what a site can say of a column."""
+    """Return the description of a column at a site."""
     values, counts = np.unique(column.numbers[~column.missing], return_counts=True)
     distinct = len(values) > 1 and bool((counts == 1).all())
     most = {"category": MANY, "integer": FEW, "truth": 2}.get(column.kind, 0)

@@ -228,7 +228,7 @@ def is_definition(name: str) -> bool:
 
 
 def name_of(text: str) -> str:
-    """Return the name of the column that a definition makes; a text that is none unchanged.
+    """Return the name of the column that a definition makes; any other text unchanged.
 
     >>> name_of("cut(age,[40,60])"), name_of("age >= 65")
     ('cut(age, [40, 60])', 'age >= 65')

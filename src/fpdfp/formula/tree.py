@@ -160,7 +160,7 @@ class Knotless:
 class Poly:
     """Orthogonal polynomials, from the first degree on: p₀ = 1, p₁ = x − c₀, pₖ₊₁ = (x − cₖ) pₖ − rₖ pₖ₋₁, over scales.
 
-    Centres, ratios and scales come from moments over all sites, so they are known later: until then there are none.
+    Centres, ratios and scales come from moments over all sites, so they are empty at first.
     """
 
     name: str

@@ -91,7 +91,7 @@ class NumberRow:
     def test(self) -> tuple[str, float]:
         """Return the name of a test that the means of all groups are the same, and its p value.
 
-        For two groups it is that of Welch, which needs no equal variances; for more the analysis of variance of Welch
+        For two groups it is Welch's, which needs no equal variances; for more the analysis of variance of Welch
         (1951).
         """
         some = self.known > 1
@@ -160,7 +160,7 @@ class TableOne:
     columns
         A :class:`NumberRow` or :class:`LevelRows` for each column.
     withheld
-        Columns that some sites do not tell, with the number of these: the table has the rows of the others there.
+        Columns that some sites do not report, with the number of these: the table has the rows of the others there.
     notes
         What else is said below.
     """

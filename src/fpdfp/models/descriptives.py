@@ -18,7 +18,7 @@ from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.columns import Agreed, Levels, Schemas
 from fpdfp.federation.descriptives import DescriptionQuestion, Descriptions, HistogramQuestion, Histograms, find_edges
-from fpdfp.federation.questions import LogRankQuestion, MomentsQuestion, RiskQuestion, SchemaQuestion
+from fpdfp.federation.questions import POWERS, LogRankQuestion, MomentsQuestion, RiskQuestion, SchemaQuestion
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.parsing import parse
 from fpdfp.formula.tree import Categorical, Coded, Column, Formula, Level, Numeric, Survival
@@ -43,10 +43,10 @@ def table_one(
 ) -> TableOne:
     """Return the first table of a paper: means and deviations, or counts and percentages, of columns by group.
 
-    Sites tell sums; means, deviations, tests and standardised differences are exact. With quartiles, two groups are
+    Sites send sums; means, deviations, tests and standardised differences are exact. With quartiles, two groups are
     compared by Wilcoxon's test too, from counts in cells, with bounds of the p value of exact ranks; whole numbers have
-    a cell each where that is at most 500 cells, and then it is exact. A column of which a site cannot tell a group
-    without telling few rows is withheld there, and the table states at how many sites.
+    a cell each where that is at most 500 cells, and then it is exact. A column of which a site cannot report a group
+    without revealing few rows is withheld there, and the table states at how many sites.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def table_one(
     by
         The column that makes groups; None for all rows.
     quartiles
-        Whether sites are asked for histograms too, so that quartiles are known to a tenth of a deviation, or as far as
+        Whether sites send histograms too, so that quartiles are known to a tenth of a deviation, or as far as
         the site's least number of rows in a cell allows.
     levels
         As in ``fit``.
@@ -152,7 +152,7 @@ def histogram(
     column
         A column of numbers.
     edges
-        The edges of cells. By default they are tenths of a deviation, rounded to one digit. A site tells of a column at
+        The edges of cells. By default they are tenths of a deviation, rounded to one digit. A site reports a column at
         the edges of its first request, and at no others.
 
     Examples
@@ -225,7 +225,7 @@ class Correlations:
 def correlations(source: Any, columns: Sequence[str], groups: Any = None) -> Correlations:
     """Return the correlations of columns of numbers, from sums of products over sites.
 
-    The arguments are those of :func:`table_one`; a site must tell products of columns.
+    The arguments are those of :func:`table_one`; a site must send products of columns.
 
     Examples
     --------
@@ -249,7 +249,7 @@ def correlations(source: Any, columns: Sequence[str], groups: Any = None) -> Cor
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """What is asked: the columns of numbers and the factors, their order in the table, and which are whole numbers."""
+    """The question: the columns of numbers and the factors, their order in the table, and which are whole numbers."""
 
     cohort: TableCohort
     numbers: tuple[str, ...]
@@ -481,7 +481,8 @@ def log_rank_test(
     formula
         ``"Surv(time, event) ~ arm"``, and ``"… + strata(stage)"`` to compare rows of the same stratum alone.
     rho
-        The power of the survival curve that weighs events: 0 for the log-rank test, 1 for that of Peto and Peto.
+        The power of the survival curve that weighs events: 0 for the log-rank test, 1 for that of Peto and Peto, or
+        0.5.
     stratify
         Whether rows are compared with those of the same site alone. Sites then compute their sums from exact times, and
         no time leaves them. Otherwise they show counts, as for curves, and hazards must be the same at all sites.
@@ -499,6 +500,8 @@ def log_rank_test(
     if asked.group is None:
         raise ArgumentError("formula:", "must name the column of the groups that are compared, as in Surv(t, d) ~ arm")
     power = _checks.real("rho", rho)
+    if power not in POWERS:
+        raise ArgumentError("rho", f"must be 0, 0.5 or 1, got {power:g}")
     if _checks.flag("stratify", stratify):
         if times is not None:
             raise ArgumentError("times", "must be None with stratify=True, where sites use their exact times")

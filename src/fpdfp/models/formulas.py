@@ -82,11 +82,11 @@ class Plan(NamedTuple):
 class InverseProbability:
     """Weights of rows by a fitted model of their treatment, which the sites make: 1/P(own treatment).
 
-    Give it as ``weights`` of a fit with a formula: ``weights=fpdfp.InverseProbability(model)``. Coefficients are then
-    those of a marginal structural model, of rows in which the treatment does not depend on what the model has. Sites
-    use only coefficients at which they were asked for standard errors of the same model before. Standard errors of the
-    weighted fit are robust ones (``"HC0"``), which take the probabilities for known; for effects on all rows they are
-    then too large on average (Lunceford and Davidian 2004).
+    Give it as ``weights`` of a fit with a formula: ``weights=fpdfp.InverseProbability(model)``. The coefficients then
+    belong to a marginal structural model: rows are weighted as if the treatment did not depend on the covariates of its
+    model. Sites use only coefficients at which they computed standard errors of the same model before. Standard errors
+    of the weighted fit are robust ones (``"HC0"``), which take the probabilities for known; for effects on all rows
+    they are then too large on average (Lunceford and Davidian 2004).
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def check_response(formula: Formula, *, survival: bool) -> None:
 
 
 def _agree(asking: Asking, formula: Formula, levels: Levels, classify: bool | None) -> Agreed:
-    """Compare what sites say of the columns; where one is missing, all names are needed to name which is near."""
+    """Compare the columns of sites; where one is missing, all names are needed to name which is near."""
     schemas = Schemas(asking.names, asking.ask_each(SchemaQuestion(tuple(formula.columns))))
     if any(len(schemas.of(name)) < len(asking.names) for name in formula.columns):
         schemas = Schemas(asking.names, asking.ask_each(SchemaQuestion()))

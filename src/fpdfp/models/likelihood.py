@@ -42,9 +42,9 @@ SHORT = 1e-8
 MOST, HALVINGS = 100, 30
 #: A likelihood that is lower by this share of itself is so by rounding.
 ROUNDING = 1e-11
-#: Data whose deviance differs by more than this share are others than those of the fit.
+#: Data whose deviance differs by more than this share are not the data of the fit.
 OTHER = 1e-5
-#: A limit that is so many standard errors away, while the likelihood is still too high, is infinite.
+#: A limit that is this many standard errors away, while the likelihood is still too high, is infinite.
 FAR = 1e3
 
 
@@ -91,7 +91,7 @@ class Likelihood:
     Parameters
     ----------
     problem
-        Its losses are those of the model; nothing else of it counts.
+        The losses of the model, as a problem; nothing else of it counts.
     firth
         Whether ½ log det I(x) is added, I the information: the penalty of D. Firth (1993), Jeffreys' prior.
     back, shift
@@ -276,7 +276,7 @@ class FirthSearch:
     Attributes
     ----------
     exchanges, rounds, up, down
-        The exchanges of all steps, the rounds besides that of the run, and the bits.
+        The exchanges of all steps, further rounds, and the bits.
 
     References
     ----------

@@ -356,8 +356,8 @@ class Firth(NoPenalty):
     """Half the logarithm of the determinant of the information, of Firth (1993); ``penalty="firth"``.
 
     For logistic, Poisson and Cox models: estimates are finite where outcomes are separated, and less biased where rows
-    are few. It has no weight. Standard errors are those of the information at the estimates; for separated outcomes
-    use :meth:`fpdfp.FederatedGLM.profile_intervals`, which are those of the penalised likelihood.
+    are few. It has no weight. Standard errors come from the information at the estimates; for separated outcomes
+    use :meth:`fpdfp.FederatedGLM.profile_intervals`, by the penalised likelihood.
 
     Examples
     --------

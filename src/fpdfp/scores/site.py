@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,12 +122,12 @@ class SiteScores:
                 found[name][:] = 0.0
         return found
 
-    def round_errors(self, digits: int) -> Array:
-        """Return the sums with those of absolute errors, where there are such, rounded to some digits of their own."""
+    def change_errors(self, change: Callable[[float], float]) -> Array:
+        """Return the sums with those of absolute errors, where there are such, changed."""
         sums, names = self.sums.copy(), EXACT["numbers"]
         if self.hits is None and len(sums) == len(COMMON) + len(OWN) * len(names):
             place = len(COMMON) + len(OWN) * names.index("mae")
-            sums[place : place + 2] = [float(f"{one:.{digits}g}") for one in sums[place : place + 2]]
+            sums[place : place + 2] = [change(float(one)) for one in sums[place : place + 2]]
         return sums
 
     def withhold(self, name: str) -> Array:

@@ -1,4 +1,4 @@
-"""How many rows are at risk at which times: the counts from which survival curves and log-rank tests are made.
+"""Counts of rows at risk over time, from which survival curves and log-rank tests are made.
 
 And rows by periods, for hazards in discrete time.
 """
