@@ -514,7 +514,8 @@ class ProtectedGuard(RequestGuard):
         assert self._ledger is not None
         radius, shares = self.policy.radius, self._shares
         masker = None if self.membership is None else self._masker(asked)
-        rows = bounded(*private_rows(self.table, spec, release.loss), radius, release.loss, release.long_rows)
+        X, y = private_rows(self.table, spec, release.loss)
+        rows = bounded(X, (y - release.middle) / release.reach, radius, release.loss, release.long_rows)
         total = exact_sum(release, rows, radius)
         request = pack(
             {"kind": "release", "spec": digest, "release": dump(release), "radius": radius, "shares": shares}
