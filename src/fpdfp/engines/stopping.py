@@ -92,7 +92,8 @@ class Stopping:
         self.run, self.tol = run, tol
         self.next_round = run.round + 1
         self.next_thorough = run.round + (FIRST if run.can_predict_gap else 1)
-        self.automatic = run.prepared.choices.automatic
+        # With limits on Bx looks are for tol: bounds say little before a run is nearly stationary.
+        self.automatic = run.prepared.choices.automatic and run.problem.penalty.finite
         #: The relative gap that the next looks are for: in automatic runs a power of ten, whatever the tolerance is.
         self.target = LOOSEST if self.automatic else tol
         #: The residual at which a run without a bound looks for one at any price, and at which it may end.
