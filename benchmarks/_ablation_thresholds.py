@@ -118,7 +118,6 @@ THRESHOLDS: dict[str, Threshold] = {
     "precondition/cost:CLIENTS": fixed(
         "numbers of clients that are considered", "derived: a grid in steps of about 2, over which a minimum is taken"
     ),
-    "precondition/cost:UPLINK": Threshold("bits down that a bit up counts as"),
     "precondition/cost:MOST": Threshold("the most simulated rounds"),
     "precondition/cost.Circumstances:floor": Threshold(
         "exponent of digits in the rounds of a perfect problem", exponent
@@ -184,18 +183,18 @@ THRESHOLDS: dict[str, Threshold] = {
         "rounding of a gradient beside the weight", "derived: about 1e4 roundings of float32, 1e7 of float64"
     ),
     "engines/finish:BITS": Threshold("bits of a second derivative"),
-    "engines/finish:EXCHANGES": Threshold("exchanges that a step counts as"),
-    "engines/finish:CHEAPER": Threshold("predicted cost beside that of going on"),
+    "engines/finish:FINE_BITS": Threshold("the same where f is quadratic, with many features"),
+    "engines/finish:FINEST_BITS": Threshold("the same, with few features"),
+    "engines/finish:STEPS": Threshold("predicted Newton steps"),
+    "engines/finish:MOST_STEPS": Threshold("the most Newton steps of an attempt"),
+    "engines/finish:NEAR": Threshold("part of its weight at which a slope counts"),
+    "engines/finish:ROUNDING": Threshold("part of an objective that may be rounding"),
     "engines/finish:MOST": fixed("the most features of a model", "limit: messages of at most about 0.75 MB"),
-    "engines/finish:COARSE": fixed(
-        "least tolerance without a ridge", "derived: slopes are rounded to about 1e-8; tolerances here are larger"
-    ),
     "engines/finish:EPS": Threshold("least eigenvalue of a model"),
-    "engines/finish:SQUARED": Threshold("gap after a step beside the square of its gain", without=0),
+    "engines/stopping:LOOSEST": Threshold("the largest gap that is looked for"),
     "engines/stopping:PATIENCE": Threshold("growth of rounds between looks", above_one),
     "engines/stopping:THOROUGH": Threshold("the same of looks that more is sent for", above_one),
     "engines/stopping:FIRST": Threshold("first look without an estimate"),
-    "engines/stopping:LESS": Threshold("part of the expected gap at a second Newton step", without=3.33333),
     "engines/stopping:DOUBT": fixed(
         "estimate at which rounding is suspected", "needed: float32 rows to 1e-8 take 200 rounds without, 18 with"
     ),
@@ -209,18 +208,13 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/stopping:EVERYONE": Threshold("the same, in rounds in which all take part once"),
     "engines/stopping:CHEAP": Threshold("expected gap, in tolerances, at which clients are asked for two numbers"),
     "engines/stopping:DEAR": Threshold("the same, for gradients"),
+    "engines/choice:MODEL": Threshold("predicted bits of a second derivative"),
     "engines/choice:FAR": Threshold("exchanges of Newton's method beside log2 of the digits"),
     "engines/choice:MOST_COEFFICIENTS": fixed("coefficients up to which Hessians are sent", "limit: messages of 4 MB"),
     "engines/choice:MOST_CLIENTS": fixed(
         "clients up to which Hessians are sent each round", "open: their traffic grows with the number of clients"
     ),
     "engines/choice:STEPS": fixed("exchanges where f is quadratic", "derived: one that asks, one that is certified"),
-    "engines/choice:SURE": Threshold("rounds of ShiftedPDFP beside those that sizes predict, f quadratic"),
-    "engines/choice:UNSURE": Threshold("the same for other f"),
-    "engines/choice:INNER": Threshold("accuracy of NewtonPDFP's inner solves where f is quadratic"),
-    "engines/choice:CERTIFICATE_UP": fixed("numbers of a certificate for each coefficient", "measured: 4.1"),
-    "engines/choice:CERTIFICATE_DOWN": fixed("the same to the clients", "measured: 2.1"),
-    "engines/choice:MOST_NUMBERS": fixed("numbers that clients remember for NewtonPDFP", MEMORY),
     "engines/choice:SHORT": Threshold("numbers up to which a message is short"),
     "engines/choice:LEVELS": Threshold("levels up"),
     "engines/choice:LEVELS_OF_SHORT": Threshold("levels up of short messages"),

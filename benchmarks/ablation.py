@@ -222,8 +222,8 @@ MECHANISMS: dict[str, Mechanism] = {
         (("engines.working_set:choose_features", lambda _, result: result[0] is not None),),
     ),
     "finish": Mechanism(
-        "the Newton finish", never("engines.finish:Finish.is_affordable", False),
-        (("engines.finish:Finish.step", called),),
+        "the Newton finish", never("engines.finish:Finish.is_due", False),
+        (("engines.finish:Finish.take", called),),
     ),
     "growth": Mechanism(
         "steps that grow", lambda: [put("methods.shifted:ShiftedPDFP.may_grow", False)],

@@ -234,6 +234,7 @@ def test_other_questions_about_losses_are_refused(make: Callable[..., Sites], qu
         {"rows": 0}, {"rows": 1.5}, {"rows": 10**30}, {"features": np.array([0, 0])}, {"features": np.array([5])},
         {"features": np.array([1.0])}, {"features": np.zeros(0, np.int64)}, {"question": {}}, {"question": []},
         {"spec": None}, {"kind": "everything"},
+        {"question": {"duals": {"point": b"", "part": "start", "weights": np.ones(1)}}},
     ],
 )  # fmt: skip
 def test_malformed_sums_are_refused(make: Callable[..., Sites], change: dict[str, Any]) -> None:
@@ -248,6 +249,25 @@ def test_mini_batches_and_directions_of_rows_are_refused(make: Callable[..., Sit
     tree = copy.deepcopy(sums_of(record(sites, lambda: masked_glm(sites, "died ~ age")), "north")[-1])
     tree["ask"]["question"] = {"constants": {"batch_size": 1}}
     assert "mini-batches" in ask(sites, "north", tree)["refused"]
+
+
+def test_gradients_that_are_rounded_to_a_sites_own_step_are_not_sent(make: Callable[..., Sites]) -> None:
+    """With two bits every entry of a gradient is −1, 0 or 1 times its largest one: few sums tell that of each site."""
+    sites = make()
+    asked = [
+        tree
+        for tree in record(
+            sites, lambda: fpdfp.FederatedLogisticRegression("l1").path(sites, "died ~ age + months", alphas=3)
+        )
+        if tree["kind"] == "sum" and "many_points" in tree["ask"].get("question", {})
+    ]
+    tree = next(one for one in asked if one["site"] == "east")
+    coarse = copy.deepcopy(tree)
+    coarse["ask"]["question"]["many_points"] |= {"slope_bits": 2, "rest_bits": 2}
+    fine = copy.deepcopy(tree)
+    fine["ask"]["question"]["many_points"] |= {"slope_bits": 64, "rest_bits": 64}
+    found = [numbers_of([ask(sites, name, one) for name in NAMES]) for one in (coarse, fine)]
+    assert (found[0] == found[1]).all()
 
 
 # --- the hub

@@ -41,8 +41,13 @@ def test_quantiles_have_robust_errors() -> None:
     X = rng.normal(size=(4000, 2))
     y = X @ [1.0, 0.5] + rng.normal(size=4000)
     model = FederatedGLM(family="quantile").fit(X, y, groups=np.arange(4000) % 4)
-    assert "robust (HC1)" in str(model.summary())
-    np.testing.assert_array_equal(model.table().covariance, model.table(errors="HC1").covariance)
+    rows = model.effective_rows_
+    assert f"robust, corrected for {rows:.0f} effective rows near the quantile" in str(model.summary())
+    # Σ K(r/h) of normal residuals with the width of the model is about n h φ(0).
+    assert rows == pytest.approx(6.0 * 4000 * model.family_.width / np.sqrt(2.0 * np.pi), rel=0.1)
+    plain = model.table(errors="HC0").covariance
+    np.testing.assert_allclose(model.table().covariance, plain / (1.0 - 3.0 / rows) ** 2, rtol=1e-12)
+    assert model.table().df == pytest.approx(rows - 3.0)
     # Of the median with normal errors: √(π/2) times those of least squares.
     assert model.table().standard_errors[1:] == pytest.approx(np.sqrt(np.pi / 2 / 4000), rel=0.15)
     assert model.heterogeneity("x0").test.p > 0.01

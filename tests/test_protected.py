@@ -387,6 +387,28 @@ def test_a_private_model(make: Callable[..., Sites], masked: bool) -> None:
         private_model(sites, "died ~ age", rows=30_000, epsilon=0.1, ranges=RANGES)
 
 
+def test_least_squares_are_in_the_range_of_the_response(make: Callable[..., Sites]) -> None:
+    sites = make(patients(4000), level="private", epsilon=20.0, radius=2.0)
+    options: dict[str, Any] = {"rows": 12_000, "epsilon": 4.0}
+    with pytest.raises(ArgumentError, match="must have the range of the response 'months'"):
+        private_model(sites, "months ~ age", ranges=RANGES, **options)
+    model = private_model(sites, "months ~ age", ranges=RANGES | {"months": (10, 50)}, **options)
+    assert model.coefficients_["age"] == pytest.approx(0.3, abs=0.01)
+    assert model.coefficients_["Intercept"] == pytest.approx(10.0, abs=1.0)
+    assert "standard errors are not available" in str(model.summary())
+    model.save(sites.folder / "model.json")
+    back = fpdfp.load_model(sites.folder / "model.json")
+    assert back.privacy_ == model.privacy_
+    assert str(model.privacy_.releases[0][0]) == "statistics"
+    with pytest.raises(ArgumentError, match="cv must be None"):
+        fpdfp.FederatedLogisticRegressionCV("l1").fit(sites, "died ~ age")
+    with pytest.raises(ArgumentError, match="must be logistic or linear"):
+        fpdfp.FederatedGLM("poisson").fit(sites, "visits ~ age")
+    sites.privacy = None
+    with pytest.raises(ArgumentError, match="privacy must say what a fit may cost"):
+        fpdfp.FederatedGLM("binomial").fit(sites, "died ~ age")
+
+
 def release_tree(sites: Sites, run: str = "run", **more: Any) -> dict[str, Any]:
     """A release of a site that adds all of its noise itself, as it is asked for."""
     asked: list[dict[str, Any]] = []
@@ -460,6 +482,7 @@ def test_the_budget_is_one_for_all_designs_and_analysts(make: Callable[..., Site
     options: dict[str, Any] = {"rows": 6000, "ranges": RANGES}
     private_model(sites, "died ~ age", epsilon=0.5, **options)
     private_model(sites, "died ~ age + C(stage)", epsilon=0.5, mechanism="statistics", **options)
+    options["ranges"] = options["ranges"] | {"months": (0, 60)}
     squares = private_model(sites, "months ~ age", epsilon=0.3, **options)
     assert squares.privacy_.releases[0][0] == "statistics"
     with pytest.raises(RefusalError, match=r"spent: epsilon 0\.97"):

@@ -44,9 +44,10 @@ def public() -> int:
     return int(B.nnz * (64 + 32) + 32 * (B.shape[0] + 1))
 
 
-def test_by_hand(problem: fpdfp.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    helpers.take_shifted(monkeypatch)
-    result = fpdfp.solve(problem, rounds=40, tol=1e-6, evaluate_every=2, prefer="rounds")
+def test_by_hand(problem: fpdfp.Problem) -> None:
+    given = {"compressor": fpdfp.QSGD(11, norm="max"), "downlink": fpdfp.QSGD(31, norm="max")}
+    method = fpdfp.ShiftedPDFP(preconditioner="moments")
+    result = fpdfp.solve(problem, method, rounds=40, tol=1e-6, evaluate_every=2, **given)
     assert result.status == "converged"
     assert result.rounds < 40
     rows = result.rounds // 2  # those of certificates cost nothing more
@@ -106,9 +107,10 @@ def test_mini_batches_take_a_constant_of_each_client(problem: fpdfp.Problem) -> 
     assert batches.traffic["facts"].up - plain.traffic["facts"].up == N * NUMBER
 
 
-def test_the_history_has_totals(problem: fpdfp.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    helpers.take_shifted(monkeypatch)
-    result = fpdfp.solve(problem, rounds=8, tol=1e-14, evaluate_every=1)
+def test_the_history_has_totals(problem: fpdfp.Problem) -> None:
+    method = fpdfp.ShiftedPDFP(preconditioner="moments")
+    given = {"compressor": fpdfp.QSGD(11, norm="max"), "downlink": fpdfp.QSGD(31, norm="max")}
+    result = fpdfp.solve(problem, method, rounds=8, tol=1e-14, evaluate_every=1, **given)
     history = result.history
     assert (np.diff(history.total_up) > 0).all()
     assert (np.diff(history.total_down) > 0).all()
@@ -166,10 +168,13 @@ def test_parcels_hold_what_is_counted(name: str, slow: bool, problem: fpdfp.Prob
     found = contents(crew, result.rounds)
     traffic = result.traffic
     asked = [traffic[kind] for kind in ("facts", "evaluation", "certificate", "end")]
-    up, down = ("facts", "constants", "at", "duals", "answers"), ("job", "at", "duals", "answers")
-    assert sum(found[f"{part} up"] for part in up) == sum(bits.up for bits in asked)
+    up, down = ("facts", "constants", "at", "duals", "answers", "models"), ("job", "at", "duals", "answers", "models")
     # Messages fill up their last byte.
-    surplus = sum(found[f"{part} down"] for part in down) - sum(bits.down for bits in asked)
+    surplus = sum(found[f"{part} up"] for part in up) - sum(bits.up for bits in asked)
+    assert 0 <= surplus < 8 * found["frames of models"] + 1
+    # g and B are counted also where a run ends before its first round, with which sites receive them.
+    unsent = 0 if found["job down"] else N * public()
+    surplus = sum(found[f"{part} down"] for part in down) + unsent - sum(bits.down for bits in asked)
     assert 0 <= surplus <= 7 * found["frames asked"]
     for way in ("up", "down"):
         assert 0 <= found[f"update {way}"] - getattr(traffic["rounds"], way) < 8 * found[f"frames {way}"] + 1
@@ -180,9 +185,9 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
     """The bits of what was really sent, by what was asked, as messages of one client each."""
     found = dict.fromkeys(
         (f"{part} {way}" for way in ("up", "down") for part in (
-            "facts", "constants", "at", "duals", "gather", "once", "answers", "update", "frames", "job",
+            "facts", "constants", "at", "duals", "gather", "once", "answers", "update", "frames", "job", "models",
         )), 0
-    ) | {"frames asked": 0}  # fmt: skip
+    ) | {"frames asked": 0, "frames of models": 0}  # fmt: skip
 
     def add(name: str, arrays: Any) -> None:
         for array in arrays:
@@ -212,7 +217,14 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
             assert set(facts) == rest | {"sizes", "probe", "values"}
         if "constants" in request:
             add("constants up", [one[0] for one in reply["constants"].values()])
-        for name in set(request) & ONCE:
+        if "local_models" in request:
+            frames = [frame for frames in reply["local_models"]["frames"].values() for frame in frames]
+            found["models up"] += sum(8 * len(frame) for frame in frames)
+            found["frames of models"] += len(frames)
+            found["models down"] += sum(
+                8 * one.nbytes for one in request["local_models"].values() if isinstance(one, np.ndarray)
+            )
+        for name in set(request) & ONCE - {"local_models"}:
             add("gather up", [array[0] for array in reply[name].get("arrays", ())])
             once = [frame for frames in reply[name].get("frames", {}).values() for frame in frames]
             found["gather up"] += sum(8 * len(frame) for frame in once)

@@ -87,6 +87,12 @@ class TestDefinitions:
         other = fit(patients, "died ~ C(cut(age, [40, 60]), ref='> 60')")
         assert "C(cut(age, [40, 60]), ref='> 60')[T.<= 40]" in other.coefficients_
 
+    def test_new_values_are_in_the_order_in_which_they_are_written(self, patients: pd.DataFrame) -> None:
+        text = "recode(smoking, {'never': 'no', 'current': 'yes', 'former': 'before'})"
+        assert [one.split("[")[1] for one in fit(patients, f"died ~ {text}").coefficients_ if "[" in one] == [
+            "T.yes]", "T.before]", "T.?]"
+        ]  # fmt: skip
+
     def test_units(self, patients: pd.DataFrame) -> None:
         frame, kinds = patients[["died"]].assign(weight=50.0 + patients.score * 9.0), {"weight": {"unit": "kg"}}
         american = frame.assign(weight=frame.weight / 0.45359237)

@@ -83,3 +83,15 @@ def test_inverse_probability_weights(name: str) -> None:
         factor = np.sqrt(r["rows"] / (r["rows"] - 1))
         assert errors_of(model) * factor == pytest.approx(numbers(r["survey"]), rel=1e-6)
     assert "inverse probabilities" in str(model.summary())
+
+
+def test_tests_of_likelihoods_are_not_shown_with_inverse_probabilities() -> None:
+    case = cases("variables")["inverse lung Surv(time, event) ~ female cox"]
+    given = fpdfp.FederatedGLM("binomial").fit(table(case), case["treatment"], groups="site")
+    plain, weighted = (
+        str(fit(case, case["outcome"], **options).summary())
+        for options in ({}, {"weights": fpdfp.InverseProbability(given)})
+    )
+    for line in ("likelihood ratio", "AIC", "score  "):
+        assert line in plain
+        assert line not in weighted

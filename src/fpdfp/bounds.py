@@ -51,6 +51,8 @@ MANY = 12
 CONSTANT = 1e-12
 #: So that nothing is divided by 0.
 TINY = 1e-300
+#: A dual point that has to be scaled by less gives a bound that says little, whatever clients say of it.
+WORTH = 0.5
 #: What is left of q + Bᵀv may be this many times the rounding of a sum.
 LEFT = 32
 
@@ -80,14 +82,26 @@ class Bound(NamedTuple):
 
 
 class SmoothDuals:
-    """Bounds for losses without rows: a gradient, perhaps a ridge, and a lower bound of f."""
+    """Bounds from a gradient, perhaps a ridge, and a lower bound of f; with ``duals``, those of rows, from their gaps.
 
-    def __init__(self, losses: Losses, x: Array, weights: Array, gradient: Array, value: Callable[[], float]) -> None:
+    Nothing but a gap is asked of ``duals``: one number of each client.
+    """
+
+    def __init__(
+        self,
+        losses: Losses,
+        x: Array,
+        weights: Array,
+        gradient: Array,
+        value: Callable[[], float],
+        duals: Metered | None = None,
+    ) -> None:
+        self._duals = duals
         total = float(weights.sum())
         self._x, self._value = x.astype(np.float64), value
         self._xp = namespace(x)
         convexity, ridge = losses.strong_convexity(weights), losses.least_convexity * total
-        self.ridge = self._xp.full(losses.shape, max(convexity, ridge))
+        self.ridge = self._xp.full(losses.shape, max(convexity, ridge)) if duals is None else duals.ridge
         #: Without more convexity than a ridge gives, what is left of f has the lower bound of f.
         self._least = total * losses.lower_bound if convexity <= ridge else -np.inf
         self._gradient: Array = gradient.astype(np.float64) - self.ridge * self._x
@@ -103,6 +117,8 @@ class SmoothDuals:
         """Return (1 − s)(h(x) − inf h), at least h(x) + h*(s∇h(x)) − s⟨x, ∇h(x)⟩ since h* is convex."""
         if scale == 1.0:
             return 0.0
+        if self._duals is not None and scale >= WORTH:
+            return self._duals.gap(None, scale)
         value = self._value() - 0.5 * float((self.ridge * np.square(self._x)).sum())
         return (1.0 - scale) * (value - self._least)
 

@@ -532,6 +532,7 @@ class Problem:
         dual_steps: int | None = None,
         thorough: bool = True,
         products: int = PRODUCTS,
+        slopes_only: bool = False,
     ) -> Certificate:
         """Say how far x is from optimal.
 
@@ -551,6 +552,8 @@ class Problem:
         products
             The most products with B and Bᵀ, where B is so large that a feasible dual point is found by steps. If these
             do not suffice, the bound is missing.
+        slopes_only
+            Whether clients are asked for the value and the gradient, and besides these for single numbers alone.
         """
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))
@@ -558,7 +561,9 @@ class Problem:
         if v is not None:
             v = self._point("v", v, self.model.dual_shape, x.dtype)
         bounded = self.penalty.has_conjugate and self.losses.is_convex
-        duals = self.losses.dual_points(x, self.weights) if bounded else None  # first: the gradient may come along
+        duals = self.losses.dual_points(x, self.weights) if bounded else None
+        if duals is not None and not slopes_only:
+            duals.begin()  # first: the gradient may come along
         gradient = self.gradient(x)
         image = self._image(x)
         objective, violation = self._evaluate(x, image)
@@ -570,7 +575,7 @@ class Problem:
             points = [point.astype(np.float64) for point in (start, stepped)]
             if abs(objective) <= VANISHING * self.least_scale / EPS:
                 points.append(np.zeros_like(points[0]))  # where nearly nothing is left, rounding of v would hide it
-            search = self._search(x, image, gradient, duals, products)
+            search = self._search(x, image, gradient, duals, products, slopes_only)
             best = search.best(points, dual_steps, thorough=thorough)
         gap = best.gap if math.isfinite(best.gap) else None
         scale = max(abs(objective), self.least_scale, TINY)
@@ -611,7 +616,7 @@ class Problem:
         young = (
             self.penalty.value(nearest) + self.penalty.conjugate(share * moved) - share * float(np.vdot(image, moved))
         )
-        gap = min(gap, (1.0 - share) * scale + max(young, 0.0))
+        gap = min(gap, (1.0 - share) ** 2 * scale + max(young, 0.0))
         if self.penalty.finite:
             return gap
         young = self.penalty.value(nearest) + self.penalty.conjugate(v) - float(np.vdot(nearest, v))
@@ -622,11 +627,19 @@ class Problem:
     def _feasibility(self) -> Feasibility:
         return Feasibility(self.model)
 
-    def _search(self, x: Array, image: Array, gradient: Array, duals: Any, products: int = PRODUCTS) -> Search:
-        if duals is None:
-            duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(x))
-        elif self.meter is not None:
+    def _search(
+        self,
+        x: Array,
+        image: Array,
+        gradient: Array,
+        duals: Any,
+        products: int = PRODUCTS,
+        slopes_only: bool = False,
+    ) -> Search:
+        if duals is not None and self.meter is not None:
             duals = Metered(duals, functools.partial(self.meter.asked_near, x), joins=self.losses.family in CURVATURES)
+        if duals is None or slopes_only:
+            duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(x), duals)
         nearest = image if self.penalty.finite else self.penalty.project(image)
         return Search(self.model, self._feasibility, duals, x, image, nearest, products)
 

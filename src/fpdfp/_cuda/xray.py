@@ -13,8 +13,8 @@ import numpy as np
 from fpdfp._cuda.xray_source import SOURCE
 from fpdfp._typing import Array, IntArray, Shape
 
-#: Rows that a thread of the forward projection can have.
-ROWS = (4, 2, 1)
+#: Rows that a thread of the forward projection can have: those on one side of the middle rise by less than a voxel.
+ROWS = (6, 4, 2, 1)
 #: Columns of a block of the forward projection, and threads for the rows of one, at most.
 COLUMNS, MOST_THREADS = 2, 128
 #: What the forward projection keeps of blended lines in a block, in bytes, and planes at most.
@@ -73,20 +73,19 @@ def forward(x: Array, columns: DeviceColumns, views: Array, nv: int) -> Array:
     out = cupy.empty((len(views), nu, nv), dtype=np.float32)
     if len(views) == 0:
         return out
-    rows = next(rows for rows in ROWS if (rows - 1) * columns.rise < 0.999)
-    threads = min(32 * -(-nv // (32 * rows)), MOST_THREADS)
-    in_block = COLUMNS
-    while in_block > 1 and (threads * in_block > 256 or 4 * in_block * (nz + 14) * 4 > LINES):
-        in_block //= 2
-    planes = max(1, min(MOST_PLANES, threads, LINES // (4 * in_block * (nz + 14))))
-    shared = 4 * in_block * planes * (nz + 14)
+    rows = next(rows for rows in ROWS if rows // 2 * columns.rise < 0.999)
+    groups = min(-(-nv // rows), MOST_THREADS)
+    line = 32 + 4 * (-(-nz // 4) * 4 + 8)
+    in_block = 1 if 4 * COLUMNS * line > LINES else COLUMNS
+    planes = max(1, min(MOST_PLANES, LINES // (in_block * line)))
+    shared = in_block * planes * line
     kernel = _kernel(f"forward<{rows}>")
     _allow(kernel, shared, f"lines of {nz} voxels")
     kernel(
-        (-(-nu // in_block), len(views), -(-nv // (rows * threads))),
-        (threads, in_block),
-        (x, *map(np.int32, x.shape), columns.paths, columns.views, views, np.int32(nu), np.int32(nv),
-         np.int32(planes), out),
+        (-(-nu // in_block), len(views), -(-nv // (rows * groups))),
+        (32 * -(-groups * in_block // 32),),
+        (x, *map(np.int32, x.shape), columns.paths, columns.views, views,
+         *map(np.int32, (nu, nv, planes, groups, in_block)), out),
         shared_mem=shared,
     )  # fmt: skip
     return out

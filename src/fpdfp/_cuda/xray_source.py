@@ -18,130 +18,169 @@ enum { HEIGHT, SCALE, MIDDLE, ROW, LEVEL, SOURCE_X, SOURCE_Y, WAY_X, WAY_Y, ACRO
 #define MAGIC_BITS 0x4B400000
 #define MAGIC_WIDE 6755399441055744.0
 
+// Only the sum of squares is in double precision.
 __device__ __forceinline__ float ray_length(const double* path, const double* view, int row) {
     double rise = view[LEVEL] + row * view[ROW];
-    return (float)(sqrt(path[SQUARE] + rise * rise) * path[LENGTH]);
+    return sqrtf((float)(path[SQUARE] + rise * rise)) * (float)path[LENGTH];
 }
 
-// ---- forward: a thread has R neighbouring rows of a column ----
+// ---- forward: a thread has R rows around the row of number R / 2 ----
 //
-// On a plane the ray of row b is at height z = z0 + s b, and meets the linear interpolation of a blended line c. Where
-// R - 1 rows rise by less than a voxel, R rows see three values of c at most: with k = floor(z), f = z - k,
+// On a plane the ray of row b is at height z = z0 + s b, and meets the linear interpolation of a blended line c.
+// Rows on both sides of a base row rise by less than a voxel. So each row has one kink at most: with k = floor(z) of
+// the base row, f = z - k, and row r counted from the base row,
 //
-//     value of row r = c[k] + (f + r s) d + max(f + r s - 1, 0) e,    d = c[k+1] - c[k],  e = c[k+2] - 2 c[k+1] + c[k],
+//     value = c[k] + (f + r s) d + max(f + r s - 1, 0) (up - d)      for r > 0,
+//     value = c[k] + (f + r s) d + max(-(f + r s), 0) (d - down)     for r < 0,
 //
-// so that all rows share the sums of c[k] + f d and of s d over the planes.
+// down = c[k] - c[k-1], d = c[k+1] - c[k], up = c[k+2] - c[k+1]. The threads of a block are dealt to its columns
+// without regard to warps, and half a warp blends a line, four voxels at a time.
+
+// The most columns of a block; the same number is in xray.py.
+#define MOST_IN_BLOCK 2
 
 struct Blend { int near_line, far_line; float near_weight, far_weight; };
 
 template <int R>
 __global__ void __launch_bounds__(256, 4) forward(
     const float* __restrict__ x, int nx, int ny, int nz, const double* __restrict__ paths,
-    const double* __restrict__ tables, const i64* __restrict__ views, int nu, int nv, int planes, float* __restrict__ y
+    const double* __restrict__ tables, const i64* __restrict__ views, int nu, int nv, int planes, int groups,
+    int in_block, float* __restrict__ y
 ) {
-    extern __shared__ float shared[];
-    const int width = nz + 6, groups = blockDim.x, warps = groups / 32;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int column = blockIdx.x * blockDim.y + threadIdx.y;
-    float4* marks = (float4*)shared + threadIdx.y * planes;
-    Blend* blends = (Blend*)((float4*)shared + blockDim.y * planes) + threadIdx.y * planes;
-    float* lines = shared + 8 * blockDim.y * planes + threadIdx.y * planes * width;
+    extern __shared__ float4 room[];
+    __shared__ int2 spans[MOST_IN_BLOCK];
+    const int padded = (nz + 3) / 4 * 4, width = padded + 8, items = in_block * planes;
+    float4* marks = room;
+    Blend* blends = (Blend*)(room + items);
+    float* lines = (float*)(room + 2 * items);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int own = threadIdx.x / groups, group = threadIdx.x % groups + blockIdx.z * groups;
+    const int first_column = blockIdx.x * in_block;
     const i64 view = views[blockIdx.y];
-    const double* path = paths + (view * nu + min(column, nu - 1)) * PATH;
     const double* table = tables + view * VIEW;
-    const bool along_y = path[AXIS] != 0.0;
-    const int n = along_y ? ny : nx, m = along_y ? nx : ny;
-    const int main_stride = along_y ? nz : ny * nz, other_stride = along_y ? ny * nz : nz;
-    const double first = path[FIRST], step = path[STEP], start = path[START], slope = path[SLOPE];
 
-    // The planes on which the line is within a voxel of the volume.
-    int lo = 0, hi = n;
-    const double at_first = start + first * slope, change = step * slope;
-    if (fabs(change) < 1e-12) {
-        if (!(at_first > -1.0 && at_first < m)) hi = 0;
-    } else {
-        double a = (-1.0 - at_first) / change, b = (m - at_first) / change;
-        lo = (int)fmax(0.0, floor(fmin(a, b)));
-        hi = (int)fmin((double)n, ceil(fmax(a, b)) + 1.0);
+    // The planes on which the line of each column is within a voxel of the volume.
+    if (threadIdx.x < in_block) {
+        const int column = first_column + threadIdx.x;
+        int lo = 0, hi = 0;
+        if (column < nu) {
+            const double* path = paths + (view * nu + column) * PATH;
+            const bool along_y = path[AXIS] != 0.0;
+            const int n = along_y ? ny : nx, m = along_y ? nx : ny;
+            const double at_first = path[START] + path[FIRST] * path[SLOPE], change = path[STEP] * path[SLOPE];
+            hi = n;
+            if (fabs(change) < 1e-12) {
+                if (!(at_first > -1.0 && at_first < m)) hi = 0;
+            } else {
+                double a = (-1.0 - at_first) / change, b = (m - at_first) / change;
+                lo = (int)fmax(0.0, floor(fmin(a, b)));
+                hi = (int)fmin((double)n, ceil(fmax(a, b)) + 1.0);
+            }
+        }
+        spans[threadIdx.x] = make_int2(lo, max(lo, hi));
     }
-    if (column >= nu) hi = lo;
-
-    for (int p = threadIdx.x; p < planes; p += groups) {
-        float* line = lines + p * width;
-        line[0] = line[1] = line[nz + 2] = line[nz + 3] = line[nz + 4] = 0.0f;
+    for (int item = threadIdx.x; item < items; item += blockDim.x) {
+        float* line = lines + item * width;
+        for (int k = 0; k < 4; ++k) line[k] = 0.0f;
+        for (int k = 4 + nz; k < width; ++k) line[k] = 0.0f;
     }
+    __syncthreads();
+    int longest = 0;
+    for (int c = 0; c < in_block; ++c) longest = max(longest, spans[c].y - spans[c].x);
+    const int2 span = own < in_block ? spans[own] : make_int2(0, 0);
+    const float4* own_marks = marks + own * planes;
+    const float* own_lines = lines + own * planes * width + 1;
 
-    const float entries = (float)(nz + 2), base_row = (float)(R * (threadIdx.x + blockIdx.z * groups));
+    const float entries = (float)(nz + 3), base_row = (float)(R * group + R / 2);
+    const double scale = 1.0 / (nz + 3);
     float sum = 0.0f, rise = 0.0f, bend[R];
     #pragma unroll
     for (int r = 0; r < R; ++r) bend[r] = 0.0f;
 
-    for (int base = lo; __syncthreads_or(base < hi); base += planes) {
-        // Each lane looks after one plane's numbers; then the warp blends the lines of its planes.
-        const int mine = warp + lane * warps, i = base + mine;
-        if (mine < planes && i < hi) {
-            double t = first + i * step, g = start + t * slope, below = floor(g), s = t * table[SCALE];
-            int j = (int)below;
-            float share = (float)(g - below);
-            blends[mine] = Blend{
-                i * main_stride + min(max(j, 0), m - 1) * other_stride,
-                i * main_stride + min(max(j + 1, 0), m - 1) * other_stride,
-                t <= 0.0 || j < 0 || j >= m ? 0.0f : 1.0f - share, t <= 0.0 || j + 1 < 0 || j + 1 >= m ? 0.0f : share
-            };
-            double scale = 1.0 / (nz + 2);
-            marks[mine] = make_float4(
-                (float)((table[HEIGHT] - s * table[MIDDLE] + 2.0) * scale), (float)(s * scale), (float)s, 0.0f
-            );
+    for (int base = 0; base < longest; base += planes) {
+        if (base) __syncthreads();
+        for (int item = warp + lane * warps; item < items; item += 32 * warps) {
+            const int c = item / planes, i = spans[c].x + base + item % planes;
+            Blend blend = {-1, 0, 0.0f, 0.0f};
+            if (i < spans[c].y) {
+                const double* path = paths + (view * nu + first_column + c) * PATH;
+                const bool along_y = path[AXIS] != 0.0;
+                const int m = along_y ? nx : ny;
+                const int main_stride = along_y ? nz : ny * nz, other_stride = along_y ? ny * nz : nz;
+                double t = path[FIRST] + i * path[STEP], g = path[START] + t * path[SLOPE], below = floor(g);
+                double s = t * table[SCALE];
+                int j = (int)below;
+                float share = (float)(g - below);
+                blend = Blend{
+                    i * main_stride + min(max(j, 0), m - 1) * other_stride,
+                    i * main_stride + min(max(j + 1, 0), m - 1) * other_stride,
+                    t <= 0.0 || j < 0 || j >= m ? 0.0f : 1.0f - share,
+                    t <= 0.0 || j + 1 < 0 || j + 1 >= m ? 0.0f : share
+                };
+                marks[item] = make_float4(
+                    (float)((table[HEIGHT] - s * table[MIDDLE] + 2.0) * scale), (float)(s * scale), (float)s, 0.0f
+                );
+            }
+            blends[item] = blend;
         }
         __syncwarp();
-        const int filled = min(planes, hi - base);
-        if (nz % 2 == 0) {
-            #pragma unroll 4
-            for (int p = warp; p < filled; p += warps) {
-                const Blend blend = blends[p];
-                const float2* a = (const float2*)(x + blend.near_line);
-                const float2* b = (const float2*)(x + blend.far_line);
-                float2* line = (float2*)(lines + p * width + 2);
-                for (int k = lane; k < nz / 2; k += 32) {
-                    float2 va = a[k], vb = b[k];
-                    line[k] = make_float2(
+        if (nz % 4 == 0) {
+            #pragma unroll 2
+            for (int item = warp + lane / 16 * warps; item < items; item += 2 * warps) {
+                const Blend blend = blends[item];
+                if (blend.near_line < 0) continue;
+                const float4* a = (const float4*)(x + blend.near_line);
+                const float4* b = (const float4*)(x + blend.far_line);
+                float4* line = (float4*)(lines + item * width + 4);
+                for (int k = lane % 16; k < nz / 4; k += 16) {
+                    float4 va = a[k], vb = b[k];
+                    line[k] = make_float4(
                         blend.near_weight * va.x + blend.far_weight * vb.x,
-                        blend.near_weight * va.y + blend.far_weight * vb.y
+                        blend.near_weight * va.y + blend.far_weight * vb.y,
+                        blend.near_weight * va.z + blend.far_weight * vb.z,
+                        blend.near_weight * va.w + blend.far_weight * vb.w
                     );
                 }
             }
         } else {
-            for (int p = warp; p < filled; p += warps) {
-                const Blend blend = blends[p];
+            for (int item = warp; item < items; item += warps) {
+                const Blend blend = blends[item];
+                if (blend.near_line < 0) continue;
                 const float *a = x + blend.near_line, *b = x + blend.far_line;
-                float* line = lines + p * width + 2;
+                float* line = lines + item * width + 4;
                 for (int k = lane; k < nz; k += 32) line[k] = blend.near_weight * a[k] + blend.far_weight * b[k];
             }
         }
         __syncthreads();
+        const int filled = min(planes, span.y - span.x - base);
         #pragma unroll 4
         for (int p = 0; p < filled; ++p) {
-            const float4 mark = marks[p];
+            const float4 mark = own_marks[p];
             float z = __saturatef(fmaf(base_row, mark.y, mark.x));
             float whole = __fmaf_rd(z, entries, MAGIC);
-            float f = fmaf(z, entries, MAGIC - whole);
-            const float* c = lines + p * width + (__float_as_int(whole) - MAGIC_BITS);
-            float c0 = c[0], d = c[1] - c0;
-            sum += fmaf(f, d, c0);
-            if (R > 1) {
-                float e = (c[2] - c[1]) - d, over = f - 1.0f;
-                rise = fmaf(mark.z, d, rise);
-                #pragma unroll
-                for (int r = 1; r < R; ++r) bend[r] = fmaf(__saturatef(fmaf((float)r, mark.z, over)), e, bend[r]);
-            }
+            float f = fmaf(z, entries, MAGIC - whole), over = f - 1.0f;
+            const float* c = own_lines + p * width + (__float_as_int(whole) - MAGIC_BITS);
+            const float below = c[0], at = c[1], above = c[2], beyond = c[3];
+            const float d = above - at, e_up = (beyond - above) - d, e_down = d - (at - below);
+            sum += fmaf(f, d, at);
+            rise = fmaf(mark.z, d, rise);
+            #pragma unroll
+            for (int r = 1; r < R - R / 2; ++r)
+                bend[R / 2 + r] = fmaf(__saturatef(fmaf((float)r, mark.z, over)), e_up, bend[R / 2 + r]);
+            #pragma unroll
+            for (int r = 1; r <= R / 2; ++r)
+                bend[R / 2 - r] = fmaf(__saturatef(fmaf((float)r, mark.z, -f)), e_down, bend[R / 2 - r]);
         }
     }
-    if (column >= nu) return;
-    const int row = R * (threadIdx.x + blockIdx.z * groups);
-    float* out = y + ((i64)blockIdx.y * nu + column) * nv + row;
+    const int column = first_column + own;
+    if (own >= in_block || column >= nu) return;
+    const double* path = paths + (view * nu + column) * PATH;
+    float* out = y + ((i64)blockIdx.y * nu + column) * nv;
     #pragma unroll
-    for (int r = 0; r < R; ++r)
-        if (row + r < nv) out[r] = (sum + fmaf((float)r, rise, bend[r])) * ray_length(path, table, row + r);
+    for (int r = 0; r < R; ++r) {
+        const int row = R * group + r;
+        if (row < nv) out[row] = (sum + fmaf((float)(r - R / 2), rise, bend[r])) * ray_length(path, table, row);
+    }
 }
 
 // ---- adjoint ----

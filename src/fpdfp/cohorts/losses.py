@@ -8,12 +8,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.bounds import MANY
 from fpdfp.cohorts.question import Points, Question, question, reveals
 from fpdfp.cohorts.serialization import OUTSIDE
-from fpdfp.compress import QSGD, Compressor, Full
+from fpdfp.compress import QSGD, Compressor, Natural
 from fpdfp.compress.wire import DEFAULT_LIMIT
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
@@ -21,6 +22,7 @@ from fpdfp.losses.base import Form, InformationSums
 from fpdfp.losses.linear import LinearModel, RowDuals
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.base import lower
+from fpdfp.precondition.quantized import powers_above, weights
 from fpdfp.problem import LocalLosses
 from fpdfp.traffic import payload
 
@@ -452,37 +454,47 @@ class Spread(Question):
         return SpreadSums(found)
 
 
-#: With how many levels second derivatives are sent.
-LEVELS = 2047
+#: The most levels of second derivatives: more than single precision distinguishes.
+MOST_LEVELS = 1 << 23
 
 
 class LocalModel(NamedTuple):
-    """What a client sends: the slope of its loss, and the lower triangle of its Hessian, in some features."""
+    """What a client sends: powers of two above the diagonal of its Hessian, and its lower triangle beside them."""
 
-    slope: Array
+    sizes: Array
+    triangle: Array
+
+
+class ModelSum(NamedTuple):
+    """The sum over clients of the lower triangles of their Hessians."""
+
     triangle: Array
 
 
 @question("local_models")
 @dataclasses.dataclass(frozen=True)
 class LocalModels(Question):
-    """The slope and the curvature of each client's loss in some features, at a point that is zero elsewhere.
+    """The curvature of each client's loss in some features, at a point that is zero elsewhere.
 
     Attributes
     ----------
     features
-        The features, in ascending order.
+        The features, in ascending order; None for all.
     x
         The point, in these features.
+    levels
+        With how many levels second derivatives are sent.
     """
 
-    features: IntArray
+    features: IntArray | None
     x: Array
+    levels: int = 2047
 
-    reveals = reveals(points="x", settings="features", uses="restrict hessians gradients")
+    reveals = reveals(points="x", settings="features levels", uses="restrict hessians")
 
     def __post_init__(self) -> None:
-        features = self.features
+        features = np.arange(self.x.size) if self.features is None else self.features
+        object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=MOST_LEVELS))
         if features.ndim != 1 or not len(features) or features[0] < 0 or (np.diff(features) <= 0).any():
             raise ValueError("features must be numbers of features, in ascending order")
         if self.x.shape != features.shape or not np.isfinite(self.x).all():
@@ -500,33 +512,45 @@ class LocalModels(Question):
 
     def points_at(self, shape: Shape) -> Points:
         """Return the point, with all features."""
-        if len(shape) != 1 or self.features[-1] >= shape[-1]:
-            raise MessageError(f"losses of shape {shape} have no model in the requested features")
         x = np.zeros(shape)
-        x[self.features] = self.x
+        x[self._numbers(shape)] = self.x
         return Points(x[None], np.array([-1]))
+
+    def _numbers(self, shape: Shape) -> IntArray:
+        """Return the features of x of a shape that are requested."""
+        numbers = np.arange(shape[-1]) if self.features is None else self.features
+        if len(shape) != 1 or self.x.shape != numbers.shape or numbers[-1] >= shape[-1]:
+            raise MessageError(f"losses of shape {shape} have no model in the requested features")
+        return numbers
 
     def count_numbers(self, shape: Shape) -> int:
         """The number of numbers that a client works with."""
-        return len(self.features) ** 2
+        return self.x.size**2
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
         """Return how the fields are sent, and their shapes."""
-        count = len(self.features)
-        return {"slope": (Full(), (count,)), "triangle": (QSGD(LEVELS, norm="max"), (count * (count + 1) // 2,))}
+        count = self.x.size
+        triangle = QSGD(self.levels, block=None, norm="max"), (count * (count + 1) // 2,)
+        return {"sizes": (Natural(), (count,)), "triangle": triangle}
 
     def answer(self, local: LocalLosses) -> LocalModel:
         """Return what clients send."""
         losses = local.losses
-        if not losses.can_restrict or len(losses.shape) != 1 or self.features[-1] >= losses.shape[-1]:
-            raise MessageError(f"losses of shape {losses.shape} have no model in the requested features")
-        few = losses.restrict(self.features)
-        point = self.x.astype(few.dtype)
-        matrices = few.hessians(point, local.clients)
+        numbers = self._numbers(losses.shape)
+        if not losses.can_restrict:
+            raise MessageError(f"{losses!r} has no model in some features")
+        few = losses if self.features is None else losses.restrict(numbers)
+        matrices = few.hessians(self.x.astype(few.dtype), local.clients)
         if matrices is None:
-            raise MessageError(f"{losses!r} has no Hessians of {len(self.features)} features")
-        slopes = local.weigh(few.gradients(point, local.clients))
-        return LocalModel(slopes.astype(np.float32), lower(local.weigh(matrices)).astype(np.float32))
+            raise MessageError(f"{losses!r} has no Hessians of {len(numbers)} features")
+        matrices = local.weigh(matrices)
+        sizes = powers_above(np.diagonal(matrices, axis1=1, axis2=2))
+        triangles = np.clip(lower(matrices) / weights(sizes), -1.0, 1.0)
+        return LocalModel(sizes.astype(np.float32), triangles.astype(np.float32))
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> ModelSum:
+        """Return the sum of what clients sent."""
+        return ModelSum((sent.triangle * weights(sent.sizes.astype(np.float64))).sum(axis=0))
 
 
 def probe(shape: Shape, dtype: Any) -> Array:

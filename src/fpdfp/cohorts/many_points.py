@@ -205,6 +205,11 @@ class Evaluations(Question):
         rest = _unpack(self.asked, there.shape[1]) & ~there if self.asked.size else ~there
         return [(self.slope_bits, there), (min(self.slope_bits, self.rest_bits), rest)]
 
+    def sent_entries(self, d: int) -> Array:
+        """Return which entries of gradients of d entries are sent, a row for each point."""
+        (_, there), (_, rest) = self._groups(self.mask(d))
+        return np.asarray(there | rest)
+
     @property
     def n_masses(self) -> int:
         """The number of sums of weights: one for each fold, or one for all rows."""
@@ -233,7 +238,7 @@ class Evaluations(Question):
         points, drawn = self.points(d), self.draw_folds(losses)
         with np.errstate(all="ignore"):
             found = self._evaluate(losses, points, drawn, clients)
-            matrices = [self._curvature(local, points[p]) for p in self.curved]
+            matrices = [self.curvature(local, points[p]) for p in self.curved]
         bad = ~(np.isfinite(found.values) & np.isfinite(found.helds) & np.isfinite(found.slopes).all(axis=2))
         values, helds = (np.where(bad, OUTSIDE, one) for one in (found.values, found.helds))
         slopes, scales = self.write_slopes(local.weigh(np.where(bad[..., None], 0.0, found.slopes)))
@@ -328,7 +333,7 @@ class Evaluations(Question):
         )
         return np.asarray(found / losses.sizes[clients, None])
 
-    def _curvature(self, local: LocalLosses, x: Array) -> Array:
+    def curvature(self, local: LocalLosses, x: Array) -> Array:
         """Return the Hessian of each client at a point, or what stands in for it; without the ridge."""
         losses: Losses = local.losses
         found = losses.informations(x.astype(losses.dtype).reshape(losses.shape), local.clients)

@@ -570,7 +570,10 @@ class RemoteDuals:
         #: A direction, and the gap there that came along with the gradient.
         self._known: tuple[Array, float] | None = None
         self._starts = {"gradient": losses.shape, "sizes": per_class, "columns": features}
-        if losses.family in CURVATURES:  # these have dual points everywhere
+
+    def begin(self) -> None:
+        """Ask what is asked first where dual points exist everywhere."""
+        if self._losses.family in CURVATURES:
             _ = self._start
 
     @functools.cached_property
@@ -607,8 +610,9 @@ class RemoteDuals:
         """Return Σ c_j (φ(z_j) + φ*(θ_j) − z_j θ_j)."""
         curvature = CURVATURES.get(self._losses.family)
         # Of other families sites describe what rounding adds.
-        rounding = 0.0 if curvature is None else form_rounding(curvature, self._start["columns"], self._x)
-        if direction is None and scale == 1.0 and curvature is not None:
+        known = curvature is not None and "_start" in vars(self)
+        rounding = form_rounding(curvature, self._start["columns"], self._x) if curvature is not None and known else 0.0
+        if direction is None and scale == 1.0 and known:
             return rounding
         if self._known is not None and direction is self._known[0] and scale == 1.0:
             return self._known[1] + rounding

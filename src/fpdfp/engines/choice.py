@@ -4,14 +4,14 @@ With d coefficients, N clients of which n take part in a round, and k = log10(1/
 
     ShiftedPDFP        few bits for each number, in the rounds and with the moments that
                        :mod:`fpdfp.precondition.cost` predicts
-    ProximalNewton     d(d + 3)/2 numbers of 64 bits from all clients in each of 4 + log2(k) exchanges, in 2 where f is
-                       quadratic
-    NewtonPDFP         where f is quadratic: d(d + 1)/2 numbers of 32 bits once from all clients, and the gradients of 2
-                       rounds
+    Newton steps       about MODEL d(d + 1)/2 + 64 d bits from all clients in each of 4 + log2(k) exchanges; where f is
+                       quadratic, the gradients of 2 exchanges and one model (:mod:`fpdfp.engines.finish`)
+    ProximalNewton     d(d + 3)/2 numbers of 64 bits from all clients in each of as many exchanges
 
-and the gradients of a certificate. The cheapest in the sense of ``prefer`` runs. An estimator takes the method that is
-predicted to take the least time, on a typical network unless ``prefer`` is one, or ``"time"`` for the network
-of a federation as it was measured. So a fit on one machine takes the same steps as one across sites.
+``solve`` begins with Newton steps where they are predicted to cost less than ShiftedPDFP, in the sense of ``prefer``.
+An estimator takes the method of the first and the last that is predicted to take the least time, on a typical network
+unless ``prefer`` is one, or ``"time"`` for the network of a federation as it was measured. So a fit on one machine
+takes the same steps as one across sites. The choice does not depend on ``tol``: a looser one ends the same run earlier.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from fpdfp._typing import Shape
 from fpdfp.compress import QSGD, Compressor
 from fpdfp.errors import ArgumentError
 from fpdfp.methods.base import Method
-from fpdfp.methods.newton import NewtonPDFP
 from fpdfp.methods.proximal_newton import ProximalNewton
 from fpdfp.methods.shifted import ShiftedPDFP
 from fpdfp.methods.stateless import StatelessPDFP
@@ -47,28 +46,28 @@ Purpose = Literal["solve", "fit", "exact"]
 MOST_COEFFICIENTS = 1000
 #: The most clients that send Hessians in every round where another method would do.
 MOST_CLIENTS = 50
-#: The most numbers of which clients that know second moments of all coefficients remember some copies: 128 MB.
-MOST_NUMBERS = 1 << 24
 #: A network on which only exchanges count.
 EXCHANGES = Network(latency=1.0, up=1e18, down=1e18)
 #: Exchanges of Newton's method before it converges quadratically, with the last: 3 to 8 on the sets of
 #: ``benchmarks.default`` and of the ablation to 1e-3, and one more to 1e-6.
 FAR = 4.0
+#: The bits of a second derivative of Newton steps, with what is sent besides.
+MODEL = 14.0
 #: Exchanges where f is quadratic.
 STEPS = 2.0
-#: Rounds of ShiftedPDFP relative to the prediction from sizes: 0.4 to 1.1 times as many where f is quadratic, since
-#: bounds are then Hessians. Elsewhere 0.5 to 4.7 times as many on twelve sets of ``benchmarks.default`` to 1e-6 (7.9
-#: with heavy tails): the root of the mean square, since rounds times bits grow with the square of rounds, is 2.6.
-SURE, UNSURE = 0.6, 2.5
-#: How near NewtonPDFP goes to the minimum of its model, which is f itself: the first round is to be the last.
-INNER = 1e-4
-#: The numbers for each coefficient that a certificate takes from each client, and to it: 4.1 and 2.1 were measured with
-#: 100 coefficients.
-CERTIFICATE_UP, CERTIFICATE_DOWN = 4.0, 2.0
 #: A short message is mostly header and norm, so that finer levels cost little.
 SHORT = 64
 #: The levels of automatic quantizers: up, up for short messages, and down.
 LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 11, 31
+
+
+#: The methods for smooth losses. The steps of "NewtonSteps" are those of :mod:`fpdfp.engines.finish`, before any round.
+AUTOMATIC: dict[str, Method] = {
+    "ShiftedPDFP": ShiftedPDFP(preconditioner="auto"),
+    "NewtonSteps": ShiftedPDFP(),
+    "Diagonal": ShiftedPDFP(preconditioner="diagonal"),
+    "ProximalNewton": ProximalNewton(),
+}
 
 
 def choose_method(
@@ -80,12 +79,12 @@ def choose_method(
         return _choose_newton(problem, options)
     if options.stateless:
         return StatelessPDFP(preconditioner="auto")
-    methods: dict[str, Method] = {
-        "ShiftedPDFP": ShiftedPDFP(preconditioner="auto"),
-        "ProximalNewton": ProximalNewton(),
-        "NewtonPDFP": NewtonPDFP(inner_tol=INNER),
-    }
-    return methods[name if name in methods else _choose_name(problem, options, purpose)]
+    return AUTOMATIC[name if name in AUTOMATIC else _choose_name(problem, options, purpose)]
+
+
+def name_method(method: Method) -> str:
+    """Return the name by which an automatic method is chosen again, when its run is resumed."""
+    return next((name for name, one in AUTOMATIC.items() if one == method), type(method).__name__)
 
 
 def _choose_name(problem: Problem, options: RunOptions, purpose: Purpose) -> str:
@@ -109,27 +108,18 @@ def predict_prices(problem: Problem, options: RunOptions, purpose: Purpose) -> d
     up, down = (typical_bits(one, losses.shape) for one in choose_quantizers(problem, options))
     rows = float(losses.sizes.sum()) / count
     given = cost.Circumstances(count, n, rows, n * up, min(64.0 * n * d, count * down), options.aim, network)
-    certificate = 64.0 * count * d
-
-    def score(price: cost.Price) -> float:
-        looks = given.price(0.0, CERTIFICATE_UP * certificate, CERTIFICATE_DOWN * certificate, count, 1)
-        return given.score(price.plus(looks))
-
-    triangle, quadratic = d * (d + 1) / 2, losses.form == "quadratic"
-    ridge = losses.least_convexity > 0 and problem.penalty.has_conjugate
-    levels, senders = cost.choose(given, losses.shape[-1])
-    first = cost.of_moments(given, losses.shape[-1], levels, senders)
-    if purpose == "solve":
-        first = first.plus(given.price(first.rounds * ((SURE if quadratic else UNSURE) - 1.0)))
-    prices = {"ShiftedPDFP": score(first)}
-    if suits_newton(d, count, options):
-        exact = given._replace(round_up=64.0 * count * (triangle + d), round_down=64.0 * count * d)
-        prices["ProximalNewton"] = score(exact.price(STEPS if quadratic else FAR + math.log2(given.digits)))
-    # Without a ridge the gap needs an x that only closed proxes give.
-    if quadratic and (ridge or problem.linop.is_identity) and suits_memory(d, count, options):
-        steps = given._replace(round_up=64.0 * n * d, round_down=64.0 * n * d)
-        once = 32.0 * count * triangle
-        prices["NewtonPDFP"] = score(steps.price(STEPS, once + 64.0 * count * d, once, count, 1))
+    vectors, triangles = 64.0 * count * d, count * d * (d + 1) / 2
+    steps = STEPS if losses.form == "quadratic" else FAR + math.log2(given.digits)
+    look = given.price(0.0, vectors, vectors, count, 1)
+    first = cost.of_moments(given, losses.shape[-1], *cost.choose(given, losses.shape[-1])).plus(look)
+    prices = {"ShiftedPDFP": given.score(first)}
+    if purpose == "fit" and suits_newton(d, count, options):
+        exact = given._replace(round_up=vectors + 64.0 * triangles, round_down=vectors)
+        prices["ProximalNewton"] = given.score(exact.price(steps).plus(look))
+    if purpose == "solve" and problem.can_expect and losses.can_restrict:
+        newton = given._replace(round_up=vectors + MODEL * triangles, round_down=vectors)
+        alike = given._replace(round_up=vectors + MODEL * triangles / steps, round_down=vectors)
+        prices["NewtonSteps"] = given.score((alike if losses.form == "quadratic" else newton).price(steps))
     return prices
 
 
@@ -183,11 +173,6 @@ def suits_newton(coefficients: int, clients: int, options: RunOptions) -> bool:
     """Whether Newton's method may run where another one would do: few Hessians, and nothing said against them."""
     everyone = options.clients_per_round in (None, clients) and options.drop_out == 0.0
     return is_automatic(options) and everyone and coefficients <= MOST_COEFFICIENTS and clients <= MOST_CLIENTS
-
-
-def suits_memory(coefficients: int, clients: int, options: RunOptions) -> bool:
-    """Whether clients may remember second moments, and nothing is said against that."""
-    return is_automatic(options) and coefficients <= MOST_COEFFICIENTS and clients * coefficients**2 <= MOST_NUMBERS
 
 
 def is_automatic(options: RunOptions) -> bool:

@@ -1,9 +1,13 @@
-"""Early end of a run with an l1 norm: a Newton step in the features that are not zero, certified where it leads.
+"""Newton steps in few features: a run with ``tol`` ends with them where they cost no more than its rounds have.
 
 Near the solution few features count, and clients can afford to send how their losses curve in these. The server then
-minimises a quadratic model of f plus the penalty in these features, all others being zero, and requests a certificate
-of the point that this leads to. That is a bound like any other, whatever the step was made of: a model that was wrong
-costs a look in vain, and the run continues from where it was.
+minimises a quadratic model of f plus the penalty in these features, all others being zero, and asks all clients for the
+value and the gradient where this leads. That gives a bound of F(x) − F*, whatever the step was made of, and the slope
+of the next model, with the same curvature for as long as steps shrink quickly.
+
+A run takes its first steps when all that it has spent, in the sense of ``prefer``, is as much as they are predicted to
+cost, and tries again whenever it has spent as much as that since. So a run costs at most about twice what one does that
+knows when to begin, and nothing of this depends on ``tol``: a looser tolerance ends the same run earlier.
 """
 
 from __future__ import annotations
@@ -17,38 +21,33 @@ from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.losses import LocalModels
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines.prepare import AskedClients
-from fpdfp.engines.run import Run
+from fpdfp.engines.run import Certified, Run
 from fpdfp.linops import Identity
 from fpdfp.methods.base import Certifying
 from fpdfp.penalties.separable import L1
-from fpdfp.precondition import LowRank, Whitening, cost
+from fpdfp.precondition import cost
 from fpdfp.precondition.base import full
+from fpdfp.problem import Certificate
 from fpdfp.quadratic.solve import minimise
 from fpdfp.quadratic.statement import Quadratic
 
-#: About the bits of a second derivative.
-BITS = 12
-#: What a step is taken to cost besides these: exchanges, of the model and of the certificate. The bits of the latter
-#: are also sent in a run that continues, at its end.
-EXCHANGES = 2
-#: A run that ends with a step is to cost less than this many times one that continues.
-CHEAPER = 1.0
+#: The bits of a second derivative; where one model is all of f, with many features and with few, where these bits cost
+#: less than one step more.
+BITS, FINE_BITS, FINEST_BITS = 12, 16, 24
+#: The steps that an attempt is predicted to take, and the most that it takes.
+STEPS, MOST_STEPS = 3, 20
 #: The most features of a model: clients send a message of the square of that, 500,000 numbers of BITS, about 0.75 MB.
 MOST = 1000
-#: Without a ridge a gap is as large as what rounding leaves of the slopes, not its square: not below this tolerance.
-COARSE = 1e-8
+#: Features count whose slopes are so large a part of their weights.
+NEAR = 0.8
+#: An objective that grows by so small a part of it has only been rounded.
+ROUNDING = 1e-13
 #: The least eigenvalue of a model, in coordinates with a diagonal of ones.
 EPS = 1e-12
-#: After a Newton step the relative gap is taken to be at most this many times the square of what the step gains. Steps
-#: from farther away are in vain: runs to 1e-3 take 20 % more bits without this (docs/results/ablation.md). On the
-#: problems named above a looser tolerance costs up to 2.1 times as much as a tighter one with 100, and 1.55 with 3,000.
-SQUARED = 3000.0
 
 
 class Finish:
-    """Takes Newton steps in few features, in runs with a preconditioner from second moments.
-
-    In others clients have not been requested anything of the kind, and are not asked now.
+    """Takes Newton steps in few features, in automatic runs to a tolerance.
 
     Parameters
     ----------
@@ -60,85 +59,143 @@ class Finish:
 
     def __init__(self, run: Run, tol: float) -> None:
         self.run, self.tol = run, tol
-        #: What the last step gained besides the most with which it is trusted.
-        self.beyond = 1.0
-        problem = run.problem
-        losses, penalty = problem.losses, problem.penalty
-        self.weights: Array | None = None
-        moments = isinstance(getattr(run.algorithm, "coordinates", None), Whitening | LowRank)
-        # Where excluded features are still to be checked, a small gap is of no use.
-        loose = tol > (run.options.tol or 0.0)
-        known = moments and problem.model.xp is np and run.can_predict_gap and not loose
-        if known and isinstance(penalty, L1) and problem.linop.is_identity:
-            fine_enough = losses.least_convexity > 0 or tol >= COARSE
-            if losses.can_restrict and len(losses.shape) == 1 and fine_enough:
-                self.weights = np.broadcast_to(np.asarray(penalty.weight, dtype=np.float64), losses.shape)
+        #: The best point of the latest attempt.
+        self.reached = run.x
+        #: The rounds, and the bits up and down, that the run had spent after the last attempt.
+        self.since = (0, 0, 0)
+        problem, choices = run.problem, run.prepared.choices
+        losses = problem.losses
+        self.applies = (
+            choices.automatic and isinstance(run.algorithm, Certifying) and run.can_predict_gap
+            and problem.model.xp is np and len(losses.shape) == 1 and losses.can_restrict and problem.penalty.finite
+        )  # fmt: skip
+        few = (FINEST_BITS - FINE_BITS) * (losses.shape[-1] + 1) / 2 <= 2 * 64 or run.options.prefer == "rounds"
+        self.bits = BITS if losses.form != "quadratic" else FINEST_BITS if few else FINE_BITS
+        #: Whether the run is to begin with steps.
+        self.at_once = self.applies and getattr(run.method, "preconditioner", "auto") is None
 
-    def features(self) -> IntArray:
-        """Return the features that count: those that are not zero, and those whose slope has its weight."""
+    def features(self, x: Array, slope: Array) -> IntArray:
+        """Return the features that count with an l1 norm: those not zero, and those with slopes near their weights."""
+        problem = self.run.problem
+        known = problem.losses.form == "quadratic" and len(x) <= MOST  # one model is all of f then
+        if known or not (isinstance(problem.penalty, L1) and problem.linop.is_identity):
+            return np.arange(len(x))
+        return np.flatnonzero((x != 0) | (np.abs(slope) >= NEAR * np.asarray(problem.penalty.weight)))
+
+    def is_due(self) -> bool:
+        """Whether steps are predicted to cost no more than what the run has spent since the last attempt."""
         run = self.run
+        if not self.applies:
+            return False
+        if run.round == 0:
+            return self.at_once and self.since == (0, 0, 0)
         assert isinstance(run.algorithm, Certifying)
-        assert self.weights is not None
-        slope = run.algorithm.estimate_slope(run.state)
-        return np.flatnonzero((run.x != 0) | (np.abs(slope) >= self.weights))
-
-    def is_affordable(self) -> bool:
-        """Whether a model in the features that count costs less than the rounds that are left without it."""
-        if self.weights is None:
+        count = len(self.features(run.x, run.algorithm.estimate_slope(run.state)))
+        spent = self._spent(self.since)
+        if not 0 < count <= MOST or spent.rounds <= 0:
             return False
-        relative = self.run.predicted_gap() / self.run.scale
-        # A Newton step from a relative gap r is taken to lead to r². From farther away it would be in vain.
-        if not self.tol < relative <= self.tol**0.5:
-            return False
-        count = len(self.features())
-        return 0 < count <= MOST and self._pays(count, relative)
+        steps = self._price_model(count).plus(self._price_steps(STEPS + 1))._replace(rounds=STEPS)
+        return self._given.score(spent.plus(steps)) <= self._given.score(spent.plus(spent))
 
-    def _pays(self, count: int, relative: float) -> bool:
-        """Whether ending a run with a step in some features is predicted to cost less than continuing.
+    def take(self) -> tuple[Certified, Certificate] | None:
+        """Look at the gap, and take steps until the tolerance is certified; None where they do not lead there."""
+        run, problem = self.run, self.run.problem
+        x, v = run.x, run.v if problem.linop.is_identity else None
+        features = np.arange(0)
+        hessian: Array | None = None
+        value = before = math.inf
+        for step in range(MOST_STEPS + 1):
+            certificate = problem.certificate(x, v, thorough=False, slopes_only=True)
+            if certificate.gap is not None and certificate.gap <= self.tol * certificate.scale:
+                return Certified(certificate.gap, certificate.objective, certificate.scale, x), certificate
+            worse = not certificate.objective < value + ROUNDING * abs(certificate.objective)
+            if worse or step == MOST_STEPS or run.round == run.options.rounds:
+                return None
+            self.reached = x
+            run.level = value = certificate.objective
+            slope = problem.gradient(x).astype(np.float64)
+            wanted = self.features(x, slope)
+            if not 0 < len(wanted) <= MOST:
+                return None
+            fresh = hessian is None or len(np.setdiff1d(wanted, features)) > 0
+            gap = math.inf if certificate.gap is None else certificate.gap / certificate.scale
+            if fresh or self._is_slow(gap, before, len(wanted)):
+                features, hessian = wanted, self._ask(wanted, x)
+                if hessian is None:
+                    return None  # features of so different sizes that rounding has left nothing of some
+            assert hessian is not None
+            x, v = self._minimise(features, x, slope, hessian)
+            if not np.isfinite(x).all():
+                return None
+            before = gap
+            run.round += 1
+        return None
 
-        ``relative`` is the gap that the server expects; what is left is predicted from the digits that the rounds so
-        far have brought.
-        """
-        run, given = self.run, self._given
-        n, single, double = run.problem.n_clients, np.dtype(np.float32), np.dtype(np.float64)
-        rounds = run.round - run.first_round
-        rest = rounds * math.log(relative / self.tol) / -math.log(min(relative, 0.5))
-        up = BITS * count * (count + 1) // 2 + plain_bits((count,), single)
-        down = 2 * plain_bits((count,), double)
+    def rest(self) -> None:
+        """Take note of what was spent when an attempt has ended in vain."""
+        spent = self._spent((0, 0, 0))
+        self.since = (int(spent.rounds), int(spent.up), int(spent.down))
+
+    def _spent(self, since: tuple[int, int, int]) -> cost.Price:
+        """What the run has spent since then."""
+        run = self.run
         kinds = [run.traffic[kind] for kind in ("rounds", "preconditioner", "certificate")]
-        so_far = cost.Price(run.round, sum(one.up for one in kinds), sum(one.down for one in kinds))
-        ended = given.price(0, n * up, n * down, n, EXCHANGES)._replace(rounds=EXCHANGES)
-        return given.score(so_far.plus(ended)) < CHEAPER * given.score(so_far.plus(given.price(rest)))
+        rounds = run.round - since[0]
+        up, down = (sum(way) - before for way, before in zip(zip(*kinds, strict=True), since[1:], strict=True))
+        return cost.Price(rounds, up, down, self._given.price(rounds).seconds)
+
+    def _price_model(self, count: int) -> cost.Price:
+        """The cost of a model in some features."""
+        n = self.run.problem.n_clients
+        up, down = self.bits * count * (count + 1) // 2, 96 * count
+        return self._given.price(0, n * up, n * down, n, 1)
+
+    def _price_steps(self, steps: float) -> cost.Price:
+        """The cost of steps, each of which all clients answer with a value and a gradient."""
+        problem, dtype = self.run.problem, np.dtype(self.run.problem.model.dtype)
+        bits, n = plain_bits(problem.model.shape, dtype), problem.n_clients
+        up = n * steps * (bits + plain_bits((), np.dtype(np.float64)))
+        return self._given.price(0, up, n * steps * bits, n, math.ceil(steps))._replace(rounds=steps)
 
     @functools.cached_property
     def _given(self) -> cost.Circumstances:
         return AskedClients(self.run.problem, self.run.prepared.choices, self.run.options).describe()
 
-    def step(self) -> Array | None:
-        """Ask all clients for a model, and return the point where that is least; None if it is not to be trusted."""
-        run, features = self.run, self.features()
-        assert self.weights is not None
-        x = run.x[features].astype(np.float64)
-        question = LocalModels(features, x)
+    def _is_slow(self, gap: float, before: float, count: int) -> bool:
+        """Whether a new model is predicted to cost less than the steps with this one that are left."""
+        given = self._given
+        if self.run.problem.losses.form == "quadratic":
+            return False  # it would be the same
+        if not gap < before:
+            return True
+        left = math.log(max(gap / given.accuracy, 1.0)) / max(math.log(before / gap), 1e-3)
+        spent = self._spent((0, 0, 0))
+        anew = spent.plus(self._price_model(count)).plus(self._price_steps(2))
+        return given.score(spent.plus(self._price_steps(left))) > given.score(anew)
+
+    def _ask(self, features: IntArray, x: Array) -> Array | None:
+        """Ask all clients for their curvature in some features."""
+        run = self.run
+        some = None if len(features) == x.size else features
+        question = LocalModels(some, x[features].astype(np.float32), 2 ** (self.bits - 1) - 1)
         clients = AskedClients(run.problem, run.prepared.choices, run.options)
         sums, count, *_ = clients.ask(question)
         run.meter.count("certificate", clients.bits, count * question.bits)
-        slope, hessian = sums[0] / count, full(sums[1] / count)
-        if not (np.diag(hessian) > 0).all():
-            return None  # features of so different sizes that rounding has left nothing of some
-        hessian = raise_noise(hessian)
-        penalty, q = L1(self.weights[features]), Quadratic(hessian, x, slope)
-        model = run.problem.model._replace(penalty=penalty, linop=Identity(x.shape), shape=x.shape)
-        u = minimise(model, q, np.zeros_like(x)).u
-        gain = penalty.value(x) - penalty.value(u) - q.value(u)
-        if not math.isfinite(gain):
-            return None
-        self.beyond = max(gain / run.scale, 0.0) / math.sqrt(self.tol / SQUARED)
-        if self.beyond > 1.0:
-            return None
-        reached = np.zeros(run.problem.model.shape, dtype=run.problem.model.dtype)
-        reached[features] = u
-        return reached
+        hessian = full(sums[0] / count)
+        return raise_noise(hessian) if (np.diag(hessian) > 0).all() else None
+
+    def _minimise(self, features: IntArray, x: Array, slope: Array, hessian: Array) -> tuple[Array, Array | None]:
+        """Return where a model of f plus the penalty is least, and its dual."""
+        problem, penalty, centre = self.run.problem, self.run.problem.penalty, x[features].astype(np.float64)
+        space = problem.model
+        if len(features) < len(x):
+            assert isinstance(penalty, L1)
+            penalty = penalty.restrict(features)
+            space = space._replace(penalty=penalty, linop=Identity(centre.shape), shape=centre.shape)
+        found = minimise(space, Quadratic(hessian, centre, slope[features]), np.zeros(space.dual_shape))
+        reached = np.zeros(x.shape, dtype=x.dtype)
+        reached[features] = found.u
+        return reached, None if space.linop.is_identity else found.v.astype(x.dtype)
 
 
 def raise_noise(matrix: Array) -> Array:

@@ -17,7 +17,6 @@ from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._progress import Bar
 from fpdfp._typing import Array
-from fpdfp._warn import warn
 from fpdfp.engines.result import INNER, SENT, Result
 from fpdfp.engines.run import Run
 from fpdfp.engines.stopping import Ending, Stopping
@@ -26,7 +25,6 @@ from fpdfp.errors import (
     ArgumentTypeError,
     CheckpointError,
     DivergenceError,
-    DivergenceWarning,
     StoppedError,
 )
 from fpdfp.methods.base import TracksObjective
@@ -248,7 +246,9 @@ class Loop:
         run = self.run
         if self.stopping is None:
             return None
+        before = run.round
         ending = self.stopping.check(last=run.round == self.options.rounds)
+        self.unsaved = self.unsaved or run.round > before
         self.note(ending)
         seen = self.stopping.seen
         if seen is None or self.stopping.looked != run.round or run.history.last()["round"] == run.round:
@@ -350,7 +350,6 @@ class Loop:
         if facts.constants.omega > 0:
             advice += f", or quantize more finely (the relative variance bound is now {facts.constants.omega:.3g})"
         message = f"{what} by round {failed}; kept the iterate of round {run.round}: {advice}"
-        warn(message, DivergenceWarning)
         return Ending("diverged", message)
 
 

@@ -126,9 +126,7 @@ class RunOptions:
     @property
     def aim(self) -> float:
         """The relative error that the run is for; a looser ``tol`` ends the same run earlier."""
-        if self.accuracy is not None:
-            return self.accuracy
-        return ACCURACY if self.tol is None else min(self.tol, ACCURACY)
+        return ACCURACY if self.accuracy is None else self.accuracy
 
     def is_due(self, k: int) -> bool:
         """Whether the objective is to be evaluated after k rounds: with ``tol`` only where the caller states it."""

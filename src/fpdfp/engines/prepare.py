@@ -14,14 +14,13 @@ from fpdfp._warn import warn
 from fpdfp.cohorts.local import clients_of
 from fpdfp.cohorts.question import Question, Total
 from fpdfp.cohorts.remote import RemoteLosses
-from fpdfp.compress import Compressor, Full, TopK
+from fpdfp.compress import Compressor, Full
 from fpdfp.compress.base import frame_bits
 from fpdfp.compress.plain import plain_bits
 from fpdfp.engines.choice import choose_method, choose_quantizers, typical_bits
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError, ArgumentTypeError, StepTooLargeWarning
 from fpdfp.methods.base import Algorithm, Facts, Method, NeedsSetup, Remembering
-from fpdfp.methods.newton import NewtonPDFP
 from fpdfp.methods.table import ORDER
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.agreement import Agreement
@@ -44,12 +43,15 @@ class Choices(NamedTuple):
         How the server's messages are compressed, None if they are not.
     clients_per_round
         n.
+    automatic
+        Whether no method was given.
     """
 
     method: Method
     compressors: dict[str, Compressor]
     downlink: Downlink | None
     clients_per_round: int
+    automatic: bool
 
 
 class Prepared(NamedTuple):
@@ -119,9 +121,7 @@ def choose(problem: Problem, method: Method | None, options: RunOptions, *, name
         method = choose_method(problem, options, name=name)
     up, down = choose_quantizers(problem, options)
     if compressor == "auto":
-        # What is left of Hessians that are known is rounding.
-        of_method = {"hessian": TopK(1)} if isinstance(method, NewtonPDFP) else up
-        compressor = of_method if automatic and method.traits.compression else None
+        compressor = up if automatic and method.traits.compression else None
     if downlink == "auto":
         downlink = down if automatic and method.traits.downlink and not options.stateless else None
     if downlink is not None and options.stateless:
@@ -136,7 +136,7 @@ def choose(problem: Problem, method: Method | None, options: RunOptions, *, name
     n = check_participation(problem, method, options)
     server_side = check_downlink(problem, method, downlink)
     check_problem(problem, method)
-    return Choices(method, choose_compressors(method, problem, compressor), server_side, n)
+    return Choices(method, choose_compressors(method, problem, compressor), server_side, n, automatic)
 
 
 def check_participation(problem: Problem, method: Method, options: RunOptions) -> int:
@@ -312,7 +312,7 @@ class AskedClients:
         return constants
 
     def _ask_constants(self, coordinates: Preconditioner | None) -> steps.Constants:
-        problem, (method, compressors, downlink, _) = self.problem, self.choices
+        problem, (method, compressors, downlink, *_) = self.problem, self.choices
         shapes = method.reply_shapes(self.model)
         factor = None if coordinates is None else coordinates.factor
         known = None if coordinates is None else coordinates.smoothness

@@ -176,7 +176,7 @@ class Result:
     message
         The status in a sentence, and by how much x violates constraints, if it does.
     rounds
-        The rounds that led to x.
+        The rounds that led to x, Newton steps at the end included, in each of which all clients take part.
     traffic
         All bits that clients and server sent, by kind of message (``print(result.traffic)``; the kinds are in
         :mod:`fpdfp.traffic`).

@@ -95,7 +95,7 @@ class Run:
     def __init__(self, prepared: Prepared, options: RunOptions, start: Array) -> None:
         self.problem, choices, _, self.algorithm, self.meter, self.sampling = prepared
         self.prepared, self.options = prepared, options
-        self.method, self.compressors, self.downlink, self.clients_per_round = choices
+        self.method, self.compressors, self.downlink, self.clients_per_round, *_ = choices
         self.seed, self.drop_out = options.seed, options.drop_out
         self.state = self.algorithm.init(start)
         self.kept: Kept | None = None

@@ -20,19 +20,20 @@ from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
 from fpdfp.compress import Compressor
 from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import working_set
-from fpdfp.engines.choice import name_network
+from fpdfp.engines.choice import name_method, name_network
 from fpdfp.engines.loop import Interrupt, Loop
 from fpdfp.engines.options import RunOptions
 from fpdfp.engines.prepare import Prepared, prepare, start_point
 from fpdfp.engines.result import RESERVED, FeatureSubset, Result, make_result
 from fpdfp.engines.run import Run
-from fpdfp.engines.stopping import Ending
+from fpdfp.engines.stopping import FAILED, Ending
 from fpdfp.errors import (
     AbsentError,
     AccuracyWarning,
     ArgumentError,
     ArgumentTypeError,
     CheckpointError,
+    DivergenceWarning,
     SeparationError,
 )
 from fpdfp.losses.base import EPS
@@ -48,6 +49,8 @@ from fpdfp.traffic import Carried, Meter
 log = logging.getLogger("fpdfp.engines")
 #: The method of runs with some of the features, which are often restricted again.
 RESTRICTED = "ShiftedPDFP"
+#: How automatic runs continue that fail, by status and by the name of their method.
+RETREATS = {FAILED: {"NewtonSteps": "ShiftedPDFP"}, "diverged": {"ShiftedPDFP": "Diagonal"}}
 #: How runs end that have reached no bound, in a problem that may have no minimum.
 NOT_REACHED = ("finished", "stationary", "rounding")
 
@@ -89,11 +92,11 @@ def solve(
         How: one of :mod:`fpdfp.methods`. The default is :class:`fpdfp.ShiftedPDFP` with the preconditioner that is
         predicted to pay for itself: second moments for linear models, a diagonal or a low rank beyond 256 features, a
         Fourier transform for images. Some or all clients send something once for it, counted in
-        ``traffic["preconditioner"]``. With ``tol`` and up to 256 features a Newton method runs instead where sizes
-        predict that it costs less in the sense of ``prefer``: :class:`fpdfp.NewtonPDFP` for least squares,
-        :class:`fpdfp.ProximalNewton` for up to about ten features if all clients take part. ``print(result)`` shows the
-        choice and its reason. Losses without Lipschitz constants (Poisson, gamma) take :class:`fpdfp.ProximalNewton`,
-        up to 1,000 coefficients.
+        ``traffic["preconditioner"]``. With ``tol`` and up to 256 features (1,000
+        unless ``prefer`` is ``"balanced"``) a run begins with Newton steps where sizes predict that this costs less in
+        the sense of ``prefer``; otherwise it ends with them once its rounds have cost as much as they would.
+        ``print(result)`` shows the choice and its reason. Losses without Lipschitz constants (Poisson, gamma) take
+        :class:`fpdfp.ProximalNewton`, up to 1,000 coefficients.
     rounds
         How many communication rounds.
     clients_per_round
@@ -139,23 +142,25 @@ def solve(
         the machine epsilon. The bound is a duality gap, see :meth:`Problem.certificate`. If no bound is known for the
         problem, stop with ``"stationary"`` when the residual of Lemma 1, relative to the gradient at zero, is at most
         ``tol``; this says nothing about F(x) − F*. If rounding prevents further progress, stop with ``"rounding"``.
-        With the shifted methods, where every f_i is strongly convex, clients certify the gap by two numbers each, as
-        they would in a deployment, and those messages are counted; otherwise the gap is computed from sums over
-        clients. When clients are asked does not depend on ``rounds``.
+        With a shifted method that is given, where every f_i is strongly convex, clients certify the gap by two numbers
+        each, and those messages are counted; otherwise the gap is computed from sums over clients. When clients are
+        asked does not depend on ``rounds``, and without ``method`` not on ``tol`` either: a looser tolerance ends the
+        same run earlier. Such a run may begin or end with Newton steps, in each of which all clients take part,
+        whatever ``clients_per_round`` is, and which count as rounds.
         Without ``method``, for a linear model with an l1 norm of x itself (B the identity), a run with at least 128
         features begins with those that are likely to matter (``result.features``); but not where fewer than one of 100
         clients takes part in a round. The certificate is that of the problem with all features.
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
-        by default 1e-6, or ``tol`` where that is less; that of its checkpoint for a run that continues. It is a hint:
-        it stops nothing.
+        by default 1e-6, whatever ``tol`` is; that of its checkpoint for a run that continues. It is a hint: it stops
+        nothing.
     prefer
         What an automatic preconditioner is to save. ``"rounds"``: the number of rounds; with at most 1,000 features all
         clients then send their second moments in float32. ``"bits"``: what is sent up and down, before the first round
-        and in rounds, a bit up counting as four down. ``"balanced"``: the product of rounds and these bits. An
-        :class:`fpdfp.Network`: the time on a network of that latency and bandwidth. ``"time"``: that on the network
-        which the engine has measured, or on a typical one in a simulation. :mod:`fpdfp.precondition.cost` describes how
-        these are predicted.
+        and in rounds. ``"balanced"``: the product of rounds and bits. An :class:`fpdfp.Network`: the time on a network
+        of that latency and bandwidth. ``"time"``: that on the network which the engine has measured, or on a typical
+        one in a simulation. :mod:`fpdfp.precondition.cost` describes how these are predicted. With ``tol`` it also
+        decides when Newton steps begin.
     checkpoint
         A file to write the state of the run to, every ``checkpoint_every`` rounds (by default about 20 times
         a run), on Ctrl-C and at the end.
@@ -317,7 +322,13 @@ class _Solve:
         if ending is not None:
             return ending
         ending = self.loop.go(interrupt)
-        while self.features is not None and ending is not None and ending.status == "converged":
+        while ending is not None and (
+            self._retreats(ending) or (self.features is not None and ending.status == "converged")
+        ):
+            if ending.status != "converged":
+                ending = self.loop.go(interrupt)
+                continue
+            assert self.features is not None
             try:
                 found = self._check_excluded_features(self.features, ending)
             except AbsentError as error:
@@ -340,10 +351,23 @@ class _Solve:
         with run.participants.evaluating(last=True), run.meter.counting("certificate"):
             return working_set.check_excluded_features(self.problem, self.method, self.options, run, features, ending)
 
-    def _restrict(self, features: FeatureSubset | None) -> None:
+    def _retreats(self, ending: Ending) -> bool:
+        """Whether an automatic run that failed continues in another way: if so it has begun."""
+        run, stopping = self.loop.run, self.loop.stopping
+        following = RETREATS.get(ending.status, {}).get(name_method(run.method))
+        if self.method is not None or following is None or run.problem.losses.form not in ("linear", "quadratic"):
+            return False
+        log.info("round %d: %s; the run continues as %s", run.round, ending.message, following)
+        self.name = following
+        x = run.x if stopping is None or ending.status != FAILED else stopping.finish.reached
+        self._restrict(self.features, x)
+        return True
+
+    def _restrict(self, features: FeatureSubset | None, x: Array | None = None) -> None:
         """Continue with other features, from the x that was found; what was done and sent so far is carried over."""
         before = self.loop.run
-        x = before.x if self.features is None else self.features.lift(before.x)
+        x = before.x if x is None else x
+        x = x if self.features is None else self.features.lift(x)
         if self.engine is not None:
             self.engine.drop_early()
         sent, spent, self.features = before.traffic, before.server_work, features
@@ -359,7 +383,7 @@ class _Solve:
         """Return a run with the present features, and keep its description for checkpoints."""
         problem, options = self.problem, self.options
         if self.features is not None:
-            self.name = RESTRICTED
+            self.name = RESTRICTED if self.name not in RETREATS["diverged"].values() else self.name
             problem, start = problem.restrict(self.features.numbers), start[..., self.features.numbers]
         prepared = prepare(problem, self.method, options, name=self.name)
         self.description = {} if options.file is None else self._describe(prepared)
@@ -376,7 +400,7 @@ class _Solve:
     def _write(self, run: Run) -> None:
         """Write a checkpoint."""
         assert self.options.file is not None
-        labels = {**self.description, **run.labels(), "method name": type(run.method).__name__}
+        labels = {**self.description, **run.labels(), "method name": name_method(run.method)}
         checkpoints.save(
             self.options.file,
             checkpoints.Checkpoint(
@@ -391,6 +415,8 @@ class _Solve:
         run = self.loop.run
         with run.participants.ending(), run.meter.counting("end"):
             ending = self.loop.evaluate_end(ending)
+            if ending is not None and ending.status == "diverged":
+                warn(ending.message, DivergenceWarning)
             ending = ending or Ending("finished", f"all {self.options.rounds} rounds done")
             return make_result(run, ending, self.problem, self.features, self.given)
 

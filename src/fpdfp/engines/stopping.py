@@ -24,15 +24,15 @@ log = logging.getLogger("fpdfp.engines")
 #: and by gradients, which cost as much as some 50 rounds. On 12 problems with sparse binary features, each to four
 #: tolerances, the mean product of rounds and bits is least with 3 (1, 2, 3, 5, 10 were tried).
 CHEAP, DEAR = 10.0, 3.0
+#: The largest relative gap that a run looks for. After a look the next one is for the next smaller power of ten: so the
+#: looks of a run do not depend on its tolerance, and a looser one ends it earlier.
+LOOSEST = 1e-3
 #: Rounds between looks that ask clients grow with this factor: a run ends at most so much later than it could.
 PATIENCE = 1.1
 #: The same for looks that more is sent for than the two numbers of each client.
 THOROUGH = 1.5
 #: Where the server has an estimate of its own, the round of the first look without it.
 FIRST = 200
-#: After a Newton step in few features that was in vain, the next one is when the server expects so small a part of the
-#: gap.
-LESS = 0.3
 #: Where the server's own estimate is below this part of the tolerance, and the two numbers of each client do not show
 #: that, it may be their rounding: a full certificate is then requested at once, and after that at the usual times.
 #: Without this, float32 rows with tol=1e-8 take 200 rounds instead of 18 (tests/test_single_precision.py).
@@ -48,7 +48,8 @@ SURE = 1e-3
 WATCH, AT_LEAST, EVERYONE = 1.5, 20, 4
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
 SCHEDULE = (
-    "slope", "next_round", "next_thorough", "promising_below", "progress", "looked", "finish_below", "doubted", "paid",
+    "slope", "next_round", "next_thorough", "promising_below", "progress", "looked", "target", "sought", "doubted",
+    "paid",
 )  # fmt: skip
 
 
@@ -62,6 +63,10 @@ class Ending(NamedTuple):
     message: str
     certified: Certified | None = None
     certificate: Certificate | None = None
+
+
+#: The status of a run that has begun with Newton steps and continues without them.
+FAILED = "steps failed"
 
 
 def say_gap(gap: float, tol: float) -> str:
@@ -87,12 +92,18 @@ class Stopping:
         self.run, self.tol = run, tol
         self.next_round = run.round + 1
         self.next_thorough = run.round + (FIRST if run.can_predict_gap else 1)
+        self.automatic = run.prepared.choices.automatic
+        #: The relative gap that the next looks are for: in automatic runs a power of ten, whatever the tolerance is.
+        self.target = LOOSEST if self.automatic else tol
+        #: The residual at which a run without a bound looks for one at any price, and at which it may end.
+        self.sought = self.target
+        self.still = min(LOOSEST, 10.0 ** math.floor(math.log10(max(tol, TINY)))) if self.automatic else tol
         self.promising_below, self.doubted = math.inf, False
-        self.finish, self.finish_below = Finish(run, tol), math.inf
+        self.finish = Finish(run, tol)
         #: A round, the objective there and the gap: where the run was when it was last seen to make progress.
         self.progress = (run.round, math.inf, math.inf)
         #: The round of the latest look, and what that has shown: the objective, and the violation of constraints.
-        self.looked = run.round
+        self.looked = run.round - self.finish.at_once
         self.seen: tuple[float, float] | None = None
         #: Where no bound is known, the bits that clients send in rounds from which on a look is paid back.
         self.paid = 0
@@ -101,15 +112,18 @@ class Stopping:
     def check(self, *, last: bool) -> Ending | None:
         """Return how the run ends, None if it continues; ``last`` says that there are no more rounds."""
         run = self.run
-        due = last or self.is_due()
-        if run.round <= self.looked or not (due or self._may_finish()):
+        if run.round <= self.looked:
+            return None
+        finishing = self.finish.is_due()
+        due = last or (run.round > 0 and self.is_due())
+        if not (due or finishing):
             return None
         ending, self.seen = None, None
         try:
             with run.participants.evaluating(last=True):
                 if due:
                     ending = self._check(last)
-                if ending is None and self._may_finish():
+                if ending is None and finishing:
                     ending = self._finish()
         except AbsentError as error:
             log.warning("round %d is not certified: %s", run.round, error)
@@ -120,20 +134,21 @@ class Stopping:
     def keep_schedule(self) -> None:
         """Have checkpoints say when the looks are."""
         kept = {name: one for name, one in vars(self).items() if name in SCHEDULE}
-        self.run.schedule = json.dumps([self.tol, kept, self.run.level])
+        self.run.schedule = json.dumps([kept, self.finish.since, self.run.level])
 
     def _go_on(self, schedule: str) -> None:
-        """Go on with the looks of a run that is resumed; another tolerance begins anew."""
-        tol, saved, level = json.loads(schedule) if schedule else (None, {}, math.inf)
-        if tol == self.tol:
-            vars(self).update(saved)
-            self.run.level = level
+        """Go on with the looks of a run that is resumed."""
+        if schedule:
+            saved, since, level = json.loads(schedule)
+            if self.automatic or saved["target"] == self.tol:  # the looks of a method that was given are for tol
+                vars(self).update(saved)
+                self.finish.since, self.run.level = tuple(since), level
         self.keep_schedule()
 
     def describe(self, ending: Ending) -> str:
         """Return how the run ended as a text, for a checkpoint."""
         certified, certificate = ending.certified, ending.certificate
-        numbers = None if certified is None else certified[:3]
+        numbers = None if certified is None else (*certified[:3], self.target < FINE)
         where = None  # a point that is not the run's own, and what is known of it
         if certified is not None and certificate is not None:
             where = [certified.x.tolist(), certificate.v.tolist(), *certificate.residual, certificate.violation]
@@ -144,11 +159,11 @@ class Stopping:
         if not text:
             return None
         status, message, tol, numbers, where = json.loads(text)
-        if tol > self.tol:
+        if tol > self.tol or status == FAILED:
             return None
         if numbers is None:
             return Ending(status, message)
-        gap, objective, scale = numbers
+        gap, objective, scale, fine = numbers
         dtype = self.run.problem.model.dtype
         if where is not None:
             x, v, primal, dual, violation = where
@@ -158,7 +173,7 @@ class Stopping:
         algorithm = self.run.algorithm
         if not isinstance(algorithm, Certifying):
             raise CheckpointError(f"a checkpoint has a certificate that {algorithm.summary} cannot have")
-        x = algorithm.question(self.run.state, fine=tol < FINE).arrays.x
+        x = algorithm.question(self.run.state, fine=fine).arrays.x
         return Ending(status, message, Certified(gap, objective, scale, x.astype(dtype)))
 
     def is_due(self) -> bool:
@@ -172,42 +187,41 @@ class Stopping:
             return True
         return run.can_predict_gap and self._is_promising()
 
-    def _may_finish(self) -> bool:
-        """Whether a Newton step in few features is worth a try."""
-        return self.finish.is_affordable() and self.run.predicted_gap() <= self.finish_below
-
     @property
     def _vanishing(self) -> float:
         return VANISHING / EPS * self.run.problem.least_scale
 
     def _is_promising(self) -> bool:
         """Whether the server's own estimate of the gap has come down, also below what it was when it was too good."""
-        share = CHEAP if self.run.can_certify else DEAR
+        share = CHEAP if self.run.can_certify and not self.automatic else DEAR
         expected = self.run.predicted_gap()  # infinite where nothing is known, as the scale is then
-        return math.isfinite(expected) and expected <= min(share * self.tol * self.run.scale, self.promising_below)
+        return math.isfinite(expected) and expected <= min(share * self.target * self.run.scale, self.promising_below)
 
     def _check(self, last: bool) -> Ending | None:
         run = self.run
         thorough = last or run.round >= self.next_thorough
         self.next_round = max(run.round + 1, math.ceil(PATIENCE * run.round))
         before, saved = run.traffic["certificate"].up, run.meter.saved_bits(run.x)
-        certified = None
-        if last or self._is_promising():
-            certified = run.certify(fine=self.tol < FINE, slack=self.tol * run.scale)
+        certified, plain = None, self.automatic and isinstance(run.algorithm, Certifying)
+        if not plain and (last or self._is_promising()):
+            certified = run.certify(fine=self.target < FINE, slack=self.target * run.scale)
         if certified is not None:
             run.level, self.seen = certified.objective, (certified.objective, 0.0)
             if certified.gap <= self.tol * certified.scale:
                 return Ending("converged", say_gap(certified.gap / certified.scale, self.tol), certified)
             self._learn(certified.gap / certified.scale)
-            if not self.doubted and run.predicted_gap() <= DOUBT * self.tol * certified.scale:
+            if not self.doubted and run.predicted_gap() <= DOUBT * self.target * certified.scale:
                 self.doubted = thorough = True
         if thorough:
             self.next_thorough = math.ceil(THOROUGH * run.round)
         elif certified is not None:
             return None
+        doubtful = not self.doubted and run.predicted_gap() <= DOUBT * self.target * run.scale
+        self.doubted, plain = self.doubted or doubtful, plain and not (thorough or doubtful)
         # Coordinates other than those of x leave zeros at 1e-12, of which a gap near rounding consists.
-        x = clean_point(run, run.x, run.v)
-        certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round)
+        coarse = plain and self.target >= FINE
+        x = run.problem.model.make_feasible(run.x) if coarse else clean_point(run, run.x, run.v)
+        certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round, slopes_only=plain)
         tracks = isinstance(run.algorithm, TracksObjective)
         run.level, self.seen = certificate.objective, (certificate.objective, certificate.violation)
         if certificate.gap is not None:
@@ -216,14 +230,16 @@ class Stopping:
             # Nothing says when there will be a bound: clients must not send more for looks than in rounds. Values
             # that came with an evaluation count as well, so that evaluations do not bring the next look forward.
             self.paid = run.traffic["rounds"].up + run.traffic["certificate"].up - before + saved
-        if not run.problem.is_nearly_feasible(x, certificate.v, self.tol, certificate.scale):
-            gap = certificate.relative_gap
-            return None if gap is None else self._rests(certificate.objective, gap)
         # Where a bound says nothing, its dual point is 0.
         found = certificate if certificate.gap is None or run.v is None else certificate._replace(v=run.v)
-        if not tracks and self._lacks_bound(certificate) and self._is_stationary(found):
-            # A run that would end without a bound looks for one, whatever it takes.
+        lacking = not tracks and self._lacks_bound(certificate)
+        if lacking and self._is_feasible(x, found, self.sought) and self._is_stationary(found, self.sought):
+            # A run that could end without a bound looks for one, whatever it takes.
             certificate = run.problem.certificate(x, run.v, thorough=certificate.gap is not None)
+            self.sought = self.sought / 10.0 if self.automatic else self.tol
+        if not self._is_feasible(x, certificate, self.tol):
+            gap = certificate.relative_gap
+            return None if gap is None else self._rests(certificate.objective, gap)
         ending = self._judge(certificate)
         if ending is not None and ending.status == "converged" and certificate.gap is not None:
             certified = Certified(certificate.gap, certificate.objective, certificate.scale, x)
@@ -231,32 +247,27 @@ class Stopping:
         return ending
 
     def _finish(self) -> Ending | None:
-        """Take a Newton step in few features, and end where that leads to the tolerance."""
-        run = self.run
-        expected = run.predicted_gap()
-        self.finish_below = LESS * expected
-        x = self.finish.step()
-        if x is None:
-            # What a step gains shrinks as the gap does.
-            self.finish_below = min(LESS, 1.0 / max(self.finish.beyond, 1.0)) * expected
-            return None
-        certificate = run.problem.certificate(x, run.v, thorough=False)
-        gap, scale = certificate.gap, certificate.scale
-        if gap is None or gap > self.tol * scale:
-            return None
-        certified = Certified(gap, certificate.objective, scale, x)
-        return Ending("converged", say_gap(gap / scale, self.tol), certified, certificate)
+        """Take Newton steps in few features, and end where one has reached the tolerance."""
+        self.seen = None
+        found = self.finish.take()
+        if found is None:
+            self.finish.rest()
+            return Ending(FAILED, "Newton steps have not led to the tolerance") if self.finish.at_once else None
+        certified, certificate = found
+        return Ending("converged", say_gap(certified.gap / certified.scale, self.tol), certified, certificate)
 
     def _learn(self, gap: float) -> None:
-        """Have the server's estimate come down by about what the gap is too large, before the next look."""
-        self.promising_below = self.run.predicted_gap() * min((self.tol / max(gap, TINY)) ** 0.5, 0.9)
+        """Look for the next smaller power of ten, or for tol, when the server's estimate is down by about as much."""
+        if self.automatic:
+            self.target = min(LOOSEST, 10.0 ** (math.ceil(math.log10(max(gap, TINY))) - 1))
+        self.promising_below = self.run.predicted_gap() * min((self.target / max(gap, TINY)) ** 0.5, 0.9)
 
     def _judge(self, certificate: Certificate) -> Ending | None:
         gap = certificate.relative_gap
         if gap is None:
             if isinstance(self.run.algorithm, TracksObjective):
                 return self._judge_step(certificate, "no bound of F(x) − F* is known for this problem")
-            if not self._is_stationary(certificate):
+            if not self._is_stationary(certificate, self.still):
                 return None
             return Ending(
                 "stationary",
@@ -322,9 +333,13 @@ class Stopping:
         gradient = self.run.problem.gradient(model.xp.zeros(model.shape, dtype=model.dtype))
         return max(float(np.linalg.norm(gradient)), TINY)
 
-    def _is_stationary(self, certificate: Certificate) -> bool:
+    def _is_feasible(self, x: Array, certificate: Certificate, tol: float) -> bool:
+        """Whether constraints are violated by no more than a tolerance."""
+        return self.run.problem.is_nearly_feasible(x, certificate.v, tol, certificate.scale)
+
+    def _is_stationary(self, certificate: Certificate, tol: float) -> bool:
         """Whether the residual is small besides gradients and duals."""
-        problem, tol = self.run.problem, self.tol
+        problem = self.run.problem
         # An error of the dual is one of the gradient, Bᵀv; besides the dual alone it would never be small where v* = 0.
         dual = max(float(np.linalg.norm(certificate.v)), self.slope * problem.model.largest_lambda**0.5, TINY)
         return (

@@ -214,7 +214,8 @@ def define(node: Expression | Definition, table: Any) -> Column:
 def _recode(node: Recode, column: Column) -> Column:
     """Return a column with other values in place of some.
 
-    It holds numbers where no new value is a text, and all others are numbers.
+    It holds numbers where no new value is a text, and all others are numbers. Levels are in the order in which they are
+    written, others after them; the first one is the reference.
     """
     if column.kind in ("other", "hidden", "date"):
         raise ArgumentError(f"the column {node.recode.column!r}", f"must hold numbers or texts, but is {column.kind}")
@@ -238,10 +239,12 @@ def _recode(node: Recode, column: Column) -> Column:
         truth = len(new) > 0 and all(one is None or isinstance(one, bool) for one in new)
         whole = bool((values == np.rint(values)).all())
         return Column("truth" if truth else "integer" if whole else "number", values, missing, None, column.unit)
-    levels = tuple(sorted({_text(one) for one in new if one is not None}))
+    written = dict.fromkeys(_text(one) for one in node.new if one is not None)
+    rest = sorted({_text(one) for one in new if one is not None} - set(written))
+    levels = (*written, *rest)
     places = np.array([0 if one is None else levels.index(_text(one)) for one in new], dtype=np.float64)
     values = np.where(missing, 0.0, places[where]) if len(found) else np.zeros(len(column.numbers))
-    return Column("category", values, missing, levels)
+    return Column("category", values, missing, levels, order="listed")
 
 
 def _clean(name: str, series: Any, given: Mapping[str, Any]) -> Any:

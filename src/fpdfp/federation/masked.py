@@ -20,6 +20,7 @@ from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import Tree
 from fpdfp.cohorts.local import Clients, LocalParticipants, RunState
 from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts, probe
+from fpdfp.cohorts.many_points import Evaluations
 from fpdfp.cohorts.question import Question, tuple_kind
 from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
 from fpdfp.cohorts.requests import write as write_part
@@ -432,6 +433,8 @@ class MaskedClients(Clients):
         before = self._engine.members.up
         if question.name in ANSWERED:
             tree = self._engine.ask(question, getattr(self.problem.losses, "features", b""))
+            if isinstance(question, Evaluations) and tree.get("slopes", np.zeros(0)).size:
+                tree["slopes"][~question.sent_entries(tree["slopes"].shape[-1])] = np.nan
             sums = tuple_kind("Sums", tuple(tree))(**tree)
         else:  # what is no sum of what sites know is made of sums, as by one client that has all rows
             sums = question.add_up(question.answer(self.problem.local(clients)), np.arange(1))

@@ -17,6 +17,7 @@ from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.columns import Schemas
 from fpdfp.federation.masked import Exchanging, MaskedCohort, Members
 from fpdfp.federation.questions import ModelSpec, MomentsQuestion, SchemaQuestion, Sums, SumsQuestion, dump
+from fpdfp.formula.coding import Design
 from fpdfp.losses import Losses
 from fpdfp.privacy.accounting import mu_of
 from fpdfp.privacy.fit import NoisySum
@@ -35,7 +36,8 @@ class Privacy:
     epsilon, delta
         The price of each fit.
     ranges
-        The range of features, by name, which is mapped to [−1, 1]. Rows may be outside.
+        The range of features, by name, which is mapped to [−1, 1], and of a response that is a number. Rows may be
+        outside.
     long_rows
         ``"drop"`` rows longer than the radius of the policies, or ``"scale"`` them to it: that is biased, and there are
         no intervals, but with a radius that many rows exceed predictions are better.
@@ -88,6 +90,7 @@ class PrivateCohort(TableCohort):
         self.members, self.privacy = Members(federation), privacy
         self._declared = MaskedCohort(federation)
         self.title = self._declared.title
+        self._columns: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -100,13 +103,17 @@ class PrivateCohort(TableCohort):
     def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
         rows = round(self.privacy.rows)
         if isinstance(question, SchemaQuestion):
-            return self._declared.gather(question, names, each=each)
+            (schema,) = self._declared.gather(SchemaQuestion(), names, each=each)
+            self._columns = tuple(one.name for one in schema.columns)
+            wanted = question.columns
+            some = tuple(one for one in schema.columns if wanted is None or one.name in wanted)
+            return [dataclasses.replace(schema, columns=some)]
         if isinstance(question, SumsQuestion):  # every level may be there
             levels = [np.full(len(one.levels), rows) for one in question.design.coded]
-            some = np.zeros(len(question.design.filled))
+            none = np.zeros(len(question.design.filled))
             return [
                 Sums(
-                    rows, rows, some.astype(np.int64), some, levels, np.full(len(question.classes), rows),
+                    rows, rows, none.astype(np.int64), none, levels, np.full(len(question.classes), rows),
                     np.zeros(1 + len(question.design.terms), dtype=np.int64), float(rows),
                 )
             ]  # fmt: skip
@@ -120,11 +127,22 @@ class PrivateCohort(TableCohort):
     def _moments(self, question: MomentsQuestion) -> Moments:
         """Return moments by which features are mapped from their ranges to [−1, 1]."""
         names, rows = list(question.design.names), round(self.privacy.rows)
-        strange = [name for name in self.privacy.ranges if name not in names]
+        strange = [name for name in self.privacy.ranges if name not in names and name not in self._columns]
         if strange:
-            raise ArgumentError("ranges", f"must be of features, which are {', '.join(names)}; got {strange[0]!r}")
+            known = ", ".join(dict.fromkeys([*names, *self._columns]))
+            raise ArgumentError("ranges", f"must be of features or columns, which are {known}; got {strange[0]!r}")
         ends = np.array([self.privacy.ranges.get(name, (-1.0, 1.0)) for name in names], dtype=np.float64)
         return Moments(rows, ends.mean(axis=1), rows * np.square((ends[:, 1] - ends[:, 0]) / 2.0))
+
+    def outcome(self, response: str) -> tuple[float, float]:
+        """Return the centre and the scale of a response that is a number."""
+        if response not in self.privacy.ranges:
+            raise ArgumentError(
+                "ranges", f"must have the range of the response {response!r}: outcomes are part of rows, and rows that "
+                "are longer than the radius do not count",
+            )  # fmt: skip
+        low, high = self.privacy.ranges[response]
+        return (low + high) / 2.0, (high - low) / 2.0
 
     def losses(self, spec: ModelSpec) -> Losses:
         raise RefusalError("at the level 'private' a fit asks for sums with noise, and not for losses")
@@ -154,6 +172,11 @@ class PrivateCohort(TableCohort):
             return NoisySum(read_sum(release, total, radius), deviation)
 
         return radius, ask
+
+
+def name_response(design: Design) -> str:
+    """Return the name of a response."""
+    return str(getattr(design.response, "column", design.response))
 
 
 def _common(replies: Mapping[str, Any], name: str) -> float:

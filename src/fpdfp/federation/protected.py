@@ -26,6 +26,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import hmac
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -35,8 +36,10 @@ import numpy as np
 from fpdfp._typing import Array
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import LARGEST_SIZE, Duals, LossConstants, SumsAtDuals
+from fpdfp.cohorts.many_points import Evaluations
 from fpdfp.cohorts.question import questions
 from fpdfp.cohorts.serialization import pack, validate
+from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
 from fpdfp.families.base import link_of
 from fpdfp.federation import guard
@@ -469,12 +472,27 @@ class ProtectedGuard(RequestGuard):
         self._check_share(whole._rule.losses, question, ask.get("features"))
         share = np.array([rows / total])
         if isinstance(question, Duals):
+            if question.x is None:
+                raise MessageError("a question about dual points must have its point")
             question = dataclasses.replace(question, weights=share)
+        if isinstance(question, Evaluations):
+            # multiples of a step that is a site's own would be known from few sums of them
+            question = dataclasses.replace(question, slope_bits=EXACT, rest_bits=EXACT)
         local = LocalLosses(model.site.offer(question, losses), np.arange(1), share, (), 1.0)
         answer = question.answer(local)
         if isinstance(answer, LossConstants):
             return {"constants": share * answer.constants}
-        return answer_tree(answer if isinstance(answer, SumsAtDuals) else question.add_up(answer, np.arange(1)))
+        if isinstance(answer, SumsAtDuals):
+            return answer_tree(answer)
+        tree = answer_tree(question.add_up(answer, np.arange(1)))
+        if isinstance(question, Evaluations):
+            if len(question.curved):
+                points = question.points(math.prod(losses.shape))
+                whole = [local.weigh(question.curvature(local, points[place]))[0] for place in question.curved]
+                tree["hessians"] = np.where(np.isfinite(whole), whole, 0.0)
+            if "slopes" in tree:  # those that are not sent are not numbers
+                tree["slopes"] = np.nan_to_num(tree["slopes"])
+        return tree
 
     # ------------------------------------------------------------ noise
 
@@ -496,7 +514,8 @@ class ProtectedGuard(RequestGuard):
         assert self._ledger is not None
         radius, shares = self.policy.radius, self._shares
         masker = None if self.membership is None else self._masker(asked)
-        rows = bounded(*private_rows(self.table, spec, release.loss), radius, release.loss, release.long_rows)
+        X, y = private_rows(self.table, spec, release.loss)
+        rows = bounded(X, (y - release.middle) / release.reach, radius, release.loss, release.long_rows)
         total = exact_sum(release, rows, radius)
         request = pack(
             {"kind": "release", "spec": digest, "release": dump(release), "radius": radius, "shares": shares}

@@ -142,7 +142,10 @@ class Heterogeneity:
 
     @property
     def random(self) -> Pooled:
-        """The mean of the coefficients that sites have: the mean weighted by 1/(SE² + τ²)."""
+        """The mean of the coefficients that sites have, weighted by 1/(SE² + τ²).
+
+        With few sites its interval is too short (0.83 of 95 % with three): :attr:`knapp_hartung` holds better.
+        """
         weights = 1.0 / (self.standard_errors**2 + self.tau_squared)
         return self._pooled(weights, 1.0 / math.sqrt(weights.sum()), None)
 

@@ -60,6 +60,9 @@ class DualPoints(Protocol):
     #: R, with the shape of x.
     ridge: Array
 
+    def begin(self) -> None:
+        """Ask what is needed for all but a gap, where clients are at sites."""
+
     def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
         """Return Aᵀcθ with s = 1: the gradient of h at x without a direction.
 

@@ -708,6 +708,9 @@ class RowDuals:
         weighed: Array = (self._weights * values.T).T
         return weighed
 
+    def begin(self) -> None:
+        """Nothing needs to be asked."""
+
     def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
         """Return Aᵀcθ with s = 1."""
         if direction is None and self._slope is not None:

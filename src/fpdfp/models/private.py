@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.private import PrivateCohort
+from fpdfp.federation.private import PrivateCohort, name_response
 from fpdfp.inference import Information
 from fpdfp.models.design import Design, Settings
 from fpdfp.models.fitting import why_not
@@ -55,14 +55,18 @@ def fit_private(design: Design, settings: Settings) -> FitResult:
     spec = dataclasses.replace(
         design.spec, family=kind, distribution=None, classes=design.plan.classes, ridge=np.zeros(columns.all)
     )
+    centre, scale = (0.0, 1.0) if loss == "logistic" else cohort.outcome(name_response(design.plan.design))
     radius, ask = cohort.asking(spec)
     goal = Goal(
         privacy.rows, columns.all, radius, mu_of(privacy.epsilon, privacy.delta), privacy.delta, 0.0,
         None if refusal is None else structure.penalty, structure.linop, loss=loss, long_rows=privacy.long_rows,
+        outcome=(centre, scale),
     )  # fmt: skip
     steps = loss == "logistic" and privacy.mechanism == "newton"
     fit = newton(ask, goal) if steps else statistics(ask, goal)()
-    found = outcome.take(fit.x, columns, design.scaled, design.within(settings.bounds))
+    x = scale * fit.x  # back in the units of the response
+    x[columns.features] += centre
+    found = outcome.take(x, columns, design.scaled, design.within(settings.bounds))
     information = None
     if fit.covariance is not None and refusal is None:
         back, p = outcome.back(columns, design.scaled), columns.all

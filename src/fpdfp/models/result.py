@@ -522,7 +522,7 @@ class FitResult:
         lines: dict[str, Any] = {}
         if self.times.concordance is not None:
             lines[""] = str(self.times.concordance)
-        if self.null_deviance is not None and not self.penalised:
+        if self.null_deviance is not None and not self.penalised and self.inverse is None:
             count = len(self.coef)
             lines["likelihood ratio"] = judge("", self.null_deviance - self.deviance, count, None)
             lines["score"] = judge("", float(self.score_statistic or 0.0), count, None)

@@ -33,6 +33,7 @@ from fpdfp.models.penalty import KINDS as PENALTIES
 from fpdfp.models.penalty import ModelPenalty, Names, NoPenalty, TotalVariation, find_limits
 from fpdfp.models.random_effects import Variances
 from fpdfp.models.result import EventTimes, FitResult
+from fpdfp.privacy.accounting import Spent
 from fpdfp.survival import Baseline, Concordance
 
 #: The kinds of labels by NumPy's letters: what each label must be, and the type of their array.
@@ -223,6 +224,12 @@ def several(codec: Codec) -> Codec:
     )
 
 
+#: What a private fit has cost.
+RELEASES = Codec(
+    lambda value: [[kind, mu] for kind, mu in value],
+    lambda value, name: tuple((str(kind), float(mu)) for kind, mu in validate(value, list, name)),
+)
+SPENT = record(Spent, epsilon=NUMBER, delta=NUMBER, mu=NUMBER, releases=RELEASES, unit=TEXT)
 #: The variances of random intercepts.
 VARIANCES = record(Variances, ridge=NUMBER, variance=NUMBER, dispersion=NUMBER)
 #: The sums of each site.
@@ -344,7 +351,7 @@ KEPT: dict[str, Codec] = {
     "null_parameters_": INTEGER, "score_statistic_": optional(NUMBER),
     "variances_": optional(VARIANCES), "theta_": optional(NUMBER),
     "theta_standard_error_": optional(NUMBER), "effective_rows_": optional(NUMBER), "times_": TIMES, "family_": FAMILY,
-    "periods_": NUMBERS, "aliased_": TEXTS, "condition_": TEXT,
+    "periods_": NUMBERS, "aliased_": TEXTS, "condition_": TEXT, "privacy_": optional(SPENT),
 }  # fmt: skip
 #: Of these, what is not a field of the result under its own name.
 APART = ("classes_", "effects_", "names_", "family_", "periods_")

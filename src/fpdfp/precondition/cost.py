@@ -40,8 +40,6 @@ PREFERENCES: tuple[Word, ...] = get_args(Word)
 #: The numbers of levels, and of clients besides all, that are considered.
 LEVELS = (15, 31, 63, 127, 255, 511)
 CLIENTS = (3, 5, 10, 20, 50, 100, 200, 500, 1000)
-#: A bit up counts as this many down: most networks send that much slower than they receive.
-UPLINK = 4.0
 #: Simulated rounds end here.
 MOST = 2000
 
@@ -156,7 +154,7 @@ class Circumstances(NamedTuple):
             return price.seconds
         if self.prefer == "rounds":
             return price.rounds
-        bits = UPLINK * price.up + price.down
+        bits = price.up + price.down
         return bits if self.prefer == "bits" else bits * price.rounds
 
     def show(self, price: Price) -> str:

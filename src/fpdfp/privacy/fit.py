@@ -106,6 +106,8 @@ class Goal:
         g and B; by default none and the identity.
     loss, long_rows
         As in :class:`Release`.
+    outcome
+        The centre and the scale of outcomes with squares; the model is of outcomes less the one, by the other.
     """
 
     rows: float
@@ -118,6 +120,7 @@ class Goal:
     linop: LinOp | None = None
     loss: Loss = "logistic"
     long_rows: LongRows = "drop"
+    outcome: tuple[float, float] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         for name in ("rows", "radius", "mu"):
@@ -133,7 +136,7 @@ class Goal:
 
     def release(self, kind: Any, share: float, x: Array | None = None) -> Release:
         """Return a release that costs a share of μ²."""
-        return Release(kind, self.mu * math.sqrt(share), self.loss, self.long_rows, x)
+        return Release(kind, self.mu * math.sqrt(share), self.loss, self.long_rows, x, *self.outcome)
 
     def minimise(self, hessian: Array, slope: Array, centre: Array) -> Array:
         """Return where the quadratic ½(u − c)ᵀH(u − c) + ⟨s, u − c⟩ of sums over rows plus all penalties is least."""

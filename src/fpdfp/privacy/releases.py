@@ -59,6 +59,8 @@ class Release:
         where many are longer, and is biased.
     x
         The point of a gradient or a Hessian.
+    middle, reach
+        With squares: what is subtracted from outcomes, and what they are divided by, since they are part of rows.
 
     Examples
     --------
@@ -74,8 +76,14 @@ got 'gradient'
     loss: Loss = "logistic"
     long_rows: LongRows = "drop"
     x: Array | None = None
+    middle: float = 0.0
+    reach: float = 1.0
 
     def __post_init__(self) -> None:
+        if not (math.isfinite(self.middle) and 0 < self.reach < math.inf):
+            raise ArgumentError("reach", f"must be positive, and middle finite, got {self.reach}, {self.middle}")
+        if self.loss == "logistic" and (self.middle, self.reach) != (0.0, 1.0):
+            raise ArgumentError("reach", "must be 1, and middle 0, for a logistic loss")
         for name, allowed in (("kind", KINDS), ("loss", LOSSES), ("long_rows", LONG_ROWS)):
             if getattr(self, name) not in allowed:
                 raise ArgumentError(name, f"must be one of {allowed}, got {getattr(self, name)!r}")
