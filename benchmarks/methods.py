@@ -69,7 +69,7 @@ def tables(where: Setting, results: Results) -> str:
     ])  # fmt: skip
 
 
-INTRODUCTION = """Made by `python -m benchmarks.methods`, whose help says what is run and how it is tuned: the paper's
+INTRODUCTION = """Made by `python -m benchmarks.methods`, whose help describes runs and tuning: the paper's
 graph-guided logistic problem on {name}, N = {clients} clients, n = {n} in a round, at most {rounds:,} rounds. Rounds
 and bits in both directions, set-up included, to relative errors of the objective: medians of {seeds} seeds, with the
 setting that needs the fewest bits. (∂) means subgradients of g∘B.
