@@ -48,9 +48,10 @@ def differ(where: Setting) -> tuple[float, float]:
 
 INTRODUCTION = """# Clients that differ
 
-Made by `python -m benchmarks.heterogeneity{options}`, whose help describes runs and
-tuning: graph-guided logistic regression on {name}, N = {clients} clients, n = {n} in a round, at most {rounds:,} rounds,
-the same rows dealt out in {ways} ways. Rounds · bits in both directions, set-up included: medians of {seeds} seeds.
+Made by `python -m benchmarks.heterogeneity{options}`, whose help describes runs
+and tuning: graph-guided logistic regression on {name}, N = {clients} clients, n = {n} in a round, at most
+{rounds:,} rounds, the same rows dealt out in {ways} ways.
+Rounds · bits in both directions, set-up included: medians of {seeds} seeds.
 [A text file]({text}) has the ranges.
 """
 

@@ -514,7 +514,11 @@ def name_step(case: dict[str, Any]) -> str:
 
 
 def row(case: dict[str, Any]) -> list[str]:
-    sent, once, label = case["bits_up"]["median"][-1] / 1e6, case["bits_once_up"] / 1e6, case["label"]
+    sent, once, label = (
+        case["bits_up"]["median"][-1] / 1e6,
+        case["bits_once_up"] / 1e6,
+        case["label"].removeprefix("FPDFP, "),
+    )
     bits = f"{sent:,.1f}"
     if "gamma0_times_L" not in case:
         label, bits = f"{label}, {case['round'][-1]} rounds", f"{sent + once:,.1f}, of which {once:,.1f} once"

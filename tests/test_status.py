@@ -419,6 +419,8 @@ def count_costs(problem: fpdfp.Problem, **options: Any) -> list[tuple[int, int]]
 def check_looser_is_cheaper(case: Case, prefer: Any) -> None:
     """A run to a looser tolerance is the same one as to a tighter one, ended earlier: rounds and bits only grow."""
     rows = draw_rows(case)
+    if not make_problem(case, rows).penalty.finite:
+        return  # with limits looks are for the tolerance
     n = max(1, round(case.share * (int(rows.clients.max()) + 1)))
     costs = count_costs(make_problem(case, rows), seed=case.seed, prefer=prefer, clients_per_round=n)
     for way in zip(*costs, strict=True):
