@@ -377,8 +377,9 @@ def row(one: Line, rounds: int) -> list[str]:
         one.mean(name)[-1] for name in ("bits_up", "bits_down", "objective", "slice_psnr", "psnr")
     )
     once = [f" + {format_bits(bits)} once" if bits else "" for bits in (one.once_up, one.once_down)]
+    label = one.case.label.removeprefix("FPDFP, ")
     return [
-        one.case.label.removeprefix("FPDFP, ") + ("" if done == rounds else f", {done:.0f} rounds"), str(len(one.seeds)),
+        label + ("" if done == rounds else f", {done:.0f} rounds"), str(len(one.seeds)),
         f"{objective:.7g}", f"{in_slice:.2f}", f"{in_volume:.2f}", "" if paper is None else f"{paper:.2f}",
         format_bits(up) + once[0], format_bits(down) + once[1],
     ]  # fmt: skip
