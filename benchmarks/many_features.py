@@ -220,9 +220,9 @@ Made by `python -m benchmarks.many_features{given}`, whose help describes the ru
 {sites} sites, certified to a relative gap of {tol:g}, everything automatic. Of {seeds} draws of the data, the
 one with the median number of rounds is shown. Bits up include rounds, certificates and set-up (in brackets).
 In the plot, dotted lines are runs without a preconditioner. The command compares neighbouring numbers of features.
-It fails if rounds change by more than a factor of {rounds_jump:g}, or bits in both directions fall below 1/{bits_jump:g}
-or grow more than {bits_jump:g} times as fast as the number of features; this happened {jumps}. Other programs may
-have used the processor. [A text file]({text}) has all numbers of features.
+It fails if rounds change by more than a factor of {rounds_jump:g}, or bits in both directions fall below
+1/{bits_jump:g} or grow more than {bits_jump:g} times as fast as the number of features; this happened {jumps}.
+Other programs may have used the processor. [A text file]({text}) has all numbers of features.
 
 ![Rounds and bits against the number of features](many-features.svg)
 
