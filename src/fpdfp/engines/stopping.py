@@ -234,7 +234,7 @@ class Stopping:
             self.paid = run.traffic["rounds"].up + run.traffic["certificate"].up - before + saved
         # Where a bound says nothing, its dual point is 0.
         found = certificate if certificate.gap is None or run.v is None else certificate._replace(v=run.v)
-        lacking = not tracks and self._lacks_bound(certificate)
+        lacking = not tracks and ((plain and certificate.gap is None) or self._lacks_bound(certificate))
         if lacking and self._is_feasible(x, certificate, self.sought) and self._is_stationary(found, self.sought):
             # A run that could end without a bound looks for one, whatever it takes.
             certificate = run.problem.certificate(x, run.v, thorough=certificate.gap is not None)
