@@ -149,7 +149,7 @@ def reconstruct(
         What each squared residual is multiplied with, an array like ``projections``: inverse variances
         (:func:`fpdfp.ct.count_weights`), or 0 for pixels that do not count, such as defective ones. 1 by default.
     bounds
-        The least and the largest value that a voxel may have; infinite where there is no bound.
+        The least and the largest value that a voxel may have; infinite values exclude a bound.
     axes
         Factors of the differences along x, y and z in the total variation: a smaller one lets the image change more
         along its axis (directional total variation).
@@ -165,8 +165,8 @@ def reconstruct(
         Called after each iteration with its number and the volume.
     checkpoint
         A file (.npz) that keeps the scores of the weights that were tried and, every half a minute and after Ctrl-C,
-        the volume. A call with the same projections and options continues from it; ``history`` is that of the last
-        call. It is deleted when all is done.
+        the volume. A call with the same projections and options continues from it; ``history`` then has its own
+        iterations only. It is deleted when all is done.
     progress
         Whether to show a progress bar; None shows it if standard error is a terminal.
 
@@ -251,7 +251,7 @@ def _watching(callback: Callable[[int, Array], Any], fine: bool) -> Callable[[in
 
 
 class Checkpoint:
-    """What an interrupted reconstruction has found, in a file that names projections and options by a digest."""
+    """State of an interrupted reconstruction, in a file that names projections and options by a digest."""
 
     def __init__(self, path: Path, arrays: tuple[Any, Any], options: tuple[Any, ...]) -> None:
         if path.suffix != ".npz" or not path.parent.is_dir():

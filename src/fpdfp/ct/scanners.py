@@ -47,7 +47,7 @@ class Scan(NamedTuple):
 
 
 class Images(NamedTuple):
-    """What a scanner's files hold: images with rows from the top, and what is known of the scan; None if it is not."""
+    """Contents of a scanner's files: images with rows from the top, and facts about the scan; None if missing."""
 
     raw: Array
     flat: Array | None = None
@@ -70,7 +70,7 @@ def load_scan(
 ) -> Scan:
     """Read the scan of a scanner.
 
-    Counts are binned before the logarithm. Without images of the beam alone, the air beside the object is used
+    Counts are binned before the logarithm. Without images of the beam alone, the air next to the object is used
     (:func:`fpdfp.ct.air`). The sense of rotation and the offset of the axis are left to :func:`fpdfp.ct.calibrate`.
 
     Parameters
@@ -82,7 +82,7 @@ def load_scan(
         The distances from the source to the axis and to the panel and the side of a pixel, in mm; needed where the file
         does not have them.
     binning
-        Blocks of so many by so many pixels are averaged.
+        The side, in pixels, of blocks that are averaged.
     voxel
         The side of a voxel in mm.
 
@@ -219,7 +219,7 @@ def _read_nikon(path: Path) -> Images:
 
 
 def _read_bruker(path: Path) -> Images:
-    """Read the log of a Bruker (SkyScan) scanner; the pixel at the object is that of the images, binned or not."""
+    """Read the log of a Bruker (SkyScan) scanner; the pixel at the object belongs to the images, binned or not."""
     values = _read_sections(path)
     count = int(_number(path, values, "Number of Files"))
     source = _number(path, values, "Object to Source (mm)")
@@ -337,7 +337,7 @@ _READERS: dict[str, Callable[[Path], Images]] = {
 
 
 def find_scan(folder: Path) -> Path | None:
-    """Return the only file of a folder that :func:`load_scan` reads; None if there is none or several."""
+    """Return the only file of a folder that :func:`load_scan` reads; None if it has another number of them."""
     names = [file for file in folder.iterdir() if file.suffix.lower() in _READERS]
     return names[0] if len(names) == 1 else None
 

@@ -340,7 +340,7 @@ def _prox_in_slabs(
 def _prox(half: Array, v: Array, weight: float) -> tuple[Array, Array]:
     """Take accelerated dual steps for ½‖x − half‖² + weight Σ‖∇x‖ with x ≥ 0, from v of shape ``(1, 4, nx, ny, nz)``.
 
-    Three arrays of this shape are in use, among them that of the v that was given.
+    Three arrays of this shape are in use, and v itself is overwritten.
     """
     xp = namespace(half)
     sigma = 1.0 / 13.0  # over the squared norm of the gradient, 12, and that of the identity
