@@ -206,6 +206,12 @@ class Cell(NamedTuple):
     def __str__(self) -> str:
         return f"{ranged(self.rounds, '{:,.0f}'.format)} · {ranged(self.both, format_bits)}"
 
+    @property
+    def medians(self) -> str:
+        """Rounds and bits without their ranges, for a short table."""
+        text = f"{self.rounds.median:,.0f} · {format_bits(self.both.median)}"
+        return text if math.isfinite(self.rounds.largest) else f"{text} (not with every seed)"
+
 
 def ranged(spread: Spread, write: Callable[[float], str]) -> str:
     """Write a median, and the range over seeds where there is one."""

@@ -53,7 +53,7 @@ RIVALS: dict[str, Callable[[Any], Any]] = {
     "FedMiD": lambda step: fpdfp.FedMiD(step, LOCAL_STEPS, server_prox=True, inner=INNER),
     "FedDualAvg": lambda step: fpdfp.FedDualAvg(step, LOCAL_STEPS, inner=INNER),
 }
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "bits.md"
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 #: What an automatic run, which has nothing to tune, has in the place of a setting.
 UNTUNED = Choice(1.0, 0.0, None)
 
@@ -306,7 +306,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/output"))
-    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--page", type=Path, help="file for the tables; by default bits-SETS.txt in docs/results")
     parser.add_argument("--rounds", type=_tuning.positive, default=ROUNDS, help="at most so many for any problem")
     parser.add_argument("--sets", nargs="+", choices=[*SETS, "CT"], default=[*SETS, "CT"])
     parser.add_argument("--rivals", nargs="*", choices=list(RIVALS), default=list(RIVALS))
@@ -343,10 +343,9 @@ def main() -> None:
     options += f" --rounds {arguments.rounds}" if arguments.rounds != ROUNDS else ""
     options += " --certified" if arguments.certified else ""
     rivals = ", ".join(arguments.rivals) or "none"
-    arguments.page.write_text(
-        "\n".join([INTRODUCTION.format(options=options, rivals=rivals, rounds=arguments.rounds), *parts])
-    )
-    _tools.finish({"ratios": results, "page": str(arguments.page)})
+    page = arguments.page or RESULTS / f"bits-{'-'.join(arguments.sets)}.txt"
+    page.write_text("\n".join([INTRODUCTION.format(options=options, rivals=rivals, rounds=arguments.rounds), *parts]))
+    _tools.finish({"ratios": results, "page": str(page)})
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -47,30 +48,35 @@ def differ(where: Setting) -> tuple[float, float]:
 
 INTRODUCTION = """# Clients that differ
 
-Made by `python -m benchmarks.heterogeneity{options}`, whose help says what is run and how it is
-tuned: graph-guided logistic regression on {name}, N = {clients} clients, n = {n} in a round, at most {rounds:,} rounds,
-the same rows dealt out in {ways} ways. Rounds (the median of {seeds} seeds, and their range) · bits up and down
-together, all that is sent once included.
+Made by `python -m benchmarks.heterogeneity{options}`, whose help describes runs
+and tuning: graph-guided logistic regression on {name}, N = {clients} clients, n = {n} in a round, at most
+{rounds:,} rounds, the same rows dealt out in {ways} ways.
+Rounds · bits in both directions, set-up included: medians of {seeds} seeds.
+[A text file]({text}) has the ranges.
 """
 
 
 def page(name: str, facts: dict[str, tuple[float, float]], results: Results, rounds: int, options: str) -> str:
     """Write the page."""
     words = INTRODUCTION.format(
-        name=name, clients=N, n=PER_ROUND, rounds=rounds, seeds=len(SEEDS), ways=len(facts), options=options
-    )
+        name=name, clients=N, n=PER_ROUND, rounds=rounds, seeds=len(SEEDS), ways=len(facts), options=options,
+        text=PAGE.with_suffix(".txt").name,
+    )  # fmt: skip
     parts = [words, "How much they differ:\n"]
     header = ["rows", "largest client over the mean", "spread of ∇f_i(0) over ‖∇f(0)‖"]
     parts.append(_contenders.markdown(header, [[s, f"{a:.1f}", f"{b:.2f}"] for s, (a, b) in facts.items()]))
-    for target in TARGETS:
-        parts.append(f"## To a relative error of {target:g}\n")
-        rows = [
-            [name, *(str(one[name][target] or "not reached") for one in results.values())]
-            for name in next(iter(results.values()))
-        ]
-        parts.append(_contenders.markdown(["method", *results], rows))
+    parts += [table(results, target, lambda cell: cell.medians) for target in TARGETS]
     parts.append(at_the_end(results))
     return "\n".join(parts)
+
+
+def table(results: Results, target: float, write: Callable[[Cell], str]) -> str:
+    """Write what each method needs to an accuracy, with a column for each way of dealing out rows."""
+    rows = [
+        [name, *(write(cell) if (cell := one[name][target]) else "not reached" for one in results.values())]
+        for name in next(iter(results.values()))
+    ]
+    return f"## To a relative error of {target:g}\n\n{_contenders.markdown(['method', *results], rows)}"
 
 
 def at_the_end(results: Results) -> str:
@@ -113,6 +119,8 @@ def main() -> None:
     name = _contenders.setting(arguments.data, "iid").name
     given = "" if tuple(arguments.rivals) == RIVALS else " ".join([" --rivals", *map(shlex.quote, arguments.rivals)])
     arguments.page.write_text(page(name, facts, results, arguments.rounds, given))
+    ranges = "\n".join(table(results, target, str) for target in TARGETS)
+    arguments.page.with_suffix(".txt").write_text(ranges)
     _tools.finish({"problem": name, "page": str(arguments.page)})
 
 

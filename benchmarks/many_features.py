@@ -43,6 +43,8 @@ QUICK, WITHOUT = 2500, 1010
 #: as there are more features.
 ROUNDS_JUMP, BITS_JUMP = 2.5, 3.0
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "many-features.md"
+#: Numbers of features, as the tables write them, that the page shows; a text file beside it has all.
+SHOWN = ("30", "300", "1,010", "10,000", "100,000")
 
 
 def rows_of(kind: str, d: int, seed: int) -> tuple[Any, Any]:
@@ -214,15 +216,13 @@ def draw(runs: dict[str, dict[int, dict[str, dict[str, Any]]]], file: Path) -> N
 
 INTRODUCTION = """# Many features
 
-Made by `python -m benchmarks.many_features{given}`, whose help says what is run: l1 logistic regression among
+Made by `python -m benchmarks.many_features{given}`, whose help describes the runs: l1 logistic regression among
 {sites} sites, certified to a relative gap of {tol:g}, everything automatic. Of {seeds} draws of the data, the
-one with the median number of rounds is shown. Bits up are those of rounds, of certificates and of what is sent
-once; the last are also given in brackets. In the plot, dotted lines are runs without a preconditioner. From 128
-features on, a run begins with the features that are likely to matter and may add others; the table names the
-preconditioner that it ends with. The command fails if, from one number of features to the next, rounds change
-by more than a factor of {rounds_jump:g}, or bits in both directions together fall below 1/{bits_jump:g} or grow
-more than {bits_jump:g} times as fast as the number of features; this happened {jumps}. Other programs may have
-used the processor while times were measured.
+one with the median number of rounds is shown. Bits up include rounds, certificates and set-up (in brackets).
+In the plot, dotted lines are runs without a preconditioner. The command compares neighbouring numbers of features.
+It fails if rounds change by more than a factor of {rounds_jump:g}, or bits in both directions fall below
+1/{bits_jump:g} or grow more than {bits_jump:g} times as fast as the number of features; this happened {jumps}.
+Other programs may have used the processor. [A text file]({text}) has all numbers of features.
 
 ![Rounds and bits against the number of features](many-features.svg)
 
@@ -275,7 +275,9 @@ def main() -> None:
             rounds_jump=ROUNDS_JUMP,
             bits_jump=BITS_JUMP,
             jumps=", ".join(jumps) or "nowhere here",
-        ) + markdown(header, lines)
+            text=arguments.page.with_suffix(".txt").name,
+        ) + markdown(header, [line for line in lines if line[1] in SHOWN])
+        arguments.page.with_suffix(".txt").write_text(markdown(header, lines))
         page += "\n## Few rows, and features of very different sizes\n\n" + markdown(
             ["case", *header[2:7]], special_lines
         )

@@ -37,28 +37,42 @@ Results = dict[str, dict[float, Cell | None]]
 
 
 def page(where: Setting, results: Results, rounds: int) -> str:
-    """Write the page."""
+    """Write the page: medians alone, with a link to the text file that has the rest."""
     names = [f"to {target:g}" for target in TARGETS]
-    rows = [[name, *(str(one[target] or "not reached") for target in TARGETS)] for name, one in results.items()]
+    rows = [
+        [name, *(cell.medians if (cell := one[target]) else "not reached" for target in TARGETS)]
+        for name, one in results.items()
+    ]
     parts = [
         f"# All methods on {where.name}\n",
         INTRODUCTION.format(name=where.name, clients=N, n=PER_ROUND, rounds=rounds, seeds=len(SEEDS)),
+        f"[A text file]({PAGE.with_suffix('.txt').name}) has ranges, bits in each direction and settings.\n",
         _contenders.markdown(["method", *names], rows),
-        "## Who needs the least\n",
+        "## Fewest bits and rounds\n",
         _contenders.markdown(["relative error", "fewest bits", "fewest rounds"], leaders(results)),
-        "Methods that hold all data in one place are left out here: nothing need be sent there.\n",
-        "## Bits up and down, and the settings\n",
-        _contenders.markdown(["method", *names], details(results)),
+        "Methods that hold all data in one place are excluded here, since they need not send anything.\n",
         NOT_HERE,
         left_out(results),
     ]
     return "\n".join(parts)
 
 
-INTRODUCTION = """Made by `python -m benchmarks.methods`, whose help says what is run and how it is tuned: the paper's
+def tables(where: Setting, results: Results) -> str:
+    """Write what the page leaves out: ranges over seeds, bits in each direction, settings."""
+    names = [f"to {target:g}" for target in TARGETS]
+    rows = [[name, *(str(one[target] or "not reached") for target in TARGETS)] for name, one in results.items()]
+    return "\n".join([
+        f"All methods on {where.name}: rounds and bits up and down together, medians and ranges over seeds\n",
+        _contenders.markdown(["method", *names], rows),
+        "Bits up and down, and the settings\n",
+        _contenders.markdown(["method", *names], details(results)),
+    ])  # fmt: skip
+
+
+INTRODUCTION = """Made by `python -m benchmarks.methods`, whose help describes runs and tuning: the paper's
 graph-guided logistic problem on {name}, N = {clients} clients, n = {n} in a round, at most {rounds:,} rounds. Rounds
-(the median of {seeds} seeds, and their range) and bits up and down together, all that is sent once included, to
-relative errors of the objective, with the setting that needs the fewest bits to each. (∂) means subgradients of g∘B.
+and bits in both directions, set-up included, to relative errors of the objective: medians of {seeds} seeds, with the
+setting that needs the fewest bits. (∂) means subgradients of g∘B.
 """
 NOT_HERE = """## What is not here
 
@@ -138,6 +152,7 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit(f"interrupted; what is done is in {arguments.output}, and the same command goes on") from None
     arguments.page.write_text(page(where, results, arguments.rounds))
+    arguments.page.with_suffix(".txt").write_text(tables(where, results))
     _tools.finish({"problem": where.name, "optimum": where.best, "page": str(arguments.page)})
 
 

@@ -367,22 +367,19 @@ def write(summary: dict[str, Any]) -> str:
         small=fewer != 1, fewer=fewer, finer=fewer**0.5, part=100 * PART,
         better=best > summary["minimum"]["slice_psnr"], dual_steps=DUAL_STEPS, levels_up=LEVELS_UP,
         levels_down=LEVELS_DOWN, table=rows([row(one, summary["rounds"]) for one in lines.values()]),
+        verdict_table=rows([[one["claim"], one["verdict"]] for one in summary["claims"]], ["claim", "verdict"]),
     )  # fmt: skip
 
 
 def row(one: Line, rounds: int) -> list[str]:
-    done, middle, paper = one.rounds[-1], one.mean("slice_psnr"), PAPER.get(one.case)
-    best, up, down = int(np.argmax(middle)), one.mean("bits_up")[-1], one.mean("bits_down")[-1]
-
-    def spread(name: str, form: str) -> str:
-        values = one[name][:, -1]
-        several = f" ({values.min():{form}} to {values.max():{form}})" if len(values) > 1 else ""
-        return f"{values.mean():{form}}{several}"
-
-    once = [f" and {format_bits(bits)} once" if bits else "" for bits in (one.once_up, one.once_down)]
+    done, paper = one.rounds[-1], PAPER.get(one.case)
+    up, down, objective, in_slice, in_volume = (
+        one.mean(name)[-1] for name in ("bits_up", "bits_down", "objective", "slice_psnr", "psnr")
+    )
+    once = [f" + {format_bits(bits)} once" if bits else "" for bits in (one.once_up, one.once_down)]
+    label = one.case.label.removeprefix("FPDFP, ")
     return [
-        one.case.label + ("" if done == rounds else f", {done:.0f} rounds"), str(len(one.seeds)),
-        spread("objective", ".7g"), spread("slice_psnr", ".2f"), spread("psnr", ".2f"),
-        "" if paper is None else f"{paper:.2f}", f"{middle[best]:.2f}, {one.rounds[best]:.0f}",
-        format_bits(up / done), format_bits(up) + once[0], format_bits(down) + once[1],
+        label + ("" if done == rounds else f", {done:.0f} rounds"), str(len(one.seeds)),
+        f"{objective:.7g}", f"{in_slice:.2f}", f"{in_volume:.2f}", "" if paper is None else f"{paper:.2f}",
+        format_bits(up) + once[0], format_bits(down) + once[1],
     ]  # fmt: skip

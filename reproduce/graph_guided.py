@@ -494,24 +494,33 @@ def draw_all(found: Findings, folder: Path) -> list[str]:
 
 def write(name: str, summary: dict[str, Any], figures: Sequence[str]) -> str:
     tuning, seeds, own = (summary[key] for key in ("tuning", "seeds", "each_tuned_for_itself"))
-    judged = [[one["claim"], one["verdict"], *([one["own"]] if own else [])] for one in summary["claims"]]
+    judged = [[one["claim"], one["verdict"], *([name_own_verdict(one)] if own else [])] for one in summary["claims"]]
     return fill(
         "graph_guided", summary, figures, name=name, gammas=braces(tuning["gamma0_times_L"]),
         decays=braces(tuning["c"]), last_part=100 * LAST, finalists=FINALISTS, count=len(seeds), first=seeds[0],
-        last=seeds[-1], table=rows(map(row, summary["cases"])), own=rows(map(row, own)), no_studies=not own,
+        last=seeds[-1], step=name_step(summary["cases"][0]), table=rows(map(row, summary["cases"])), own=own,
+        no_studies=not own,
         verdict_table=rows(judged, ["claim", "one step for all", *(["each tuned for itself"] if own else [])]),
     )  # fmt: skip
 
 
+def name_own_verdict(claim: dict[str, Any]) -> str:
+    return "the same" if claim["own"] == claim["verdict"] else claim["own"]
+
+
+def name_step(case: dict[str, Any]) -> str:
+    end = " (end of the grid)" if case["at_the_end_of_the_grid"] else ""
+    return f"γ0 = {case['gamma0_times_L']:g}/L, c = {case['c']:g}{end}"
+
+
 def row(case: dict[str, Any]) -> list[str]:
-    sent, once = case["bits_up"]["median"][-1] / 1e6, case["bits_once_up"] / 1e6
-    if "gamma0_times_L" in case:
-        end = " (end of the grid)" if case["at_the_end_of_the_grid"] else ""
-        label, step = case["label"], f"{case['gamma0_times_L']:g}/L, c = {case['c']:g}{end}"
-        bits = f"{sent:,.1f}"
-    else:
-        label, step = f"{case['label']}, {case['round'][-1]} rounds", "default settings"
-        bits = f"{sent + once:,.1f}, of which {once:,.1f} once"
-    test_loss, accuracy = (case[name]["median"][-1] for name in ("test_loss", "accuracy"))
+    sent, once, label = (
+        case["bits_up"]["median"][-1] / 1e6,
+        case["bits_once_up"] / 1e6,
+        case["label"].removeprefix("FPDFP, "),
+    )
+    bits = f"{sent:,.1f}"
+    if "gamma0_times_L" not in case:
+        label, bits = f"{label}, {case['round'][-1]} rounds", f"{sent + once:,.1f}, of which {once:,.1f} once"
     ended = f"{statistics.median(case['error_at_the_end']):.2e}"
-    return [label, step, ended, f"{test_loss:.5f}", f"{100 * accuracy:.2f} %", bits]
+    return [label, ended, f"{100 * case['accuracy']['median'][-1]:.2f} %", bits]

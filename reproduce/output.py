@@ -38,10 +38,6 @@ def fill(template: str, summary: Mapping[str, Any], figures: Sequence[str], **mo
     """
     text = Path(__file__).with_name(f"{template}.md").read_text(encoding="utf-8")
     shown = {
-        "claims": "\n".join(
-            f"* **{one['verdict']}**: {one['claim']} {one['numbers'][0].upper()}{one['numbers'][1:]}"
-            for one in summary.get("claims", ())
-        ),
         "figures": "\n\n".join(f"![{one}]({one}.png)" for one in figures),
         "confidence": 100 * CONFIDENCE,
     }

@@ -791,7 +791,8 @@ def main(answered: int, page: Path | None, jobs: int, minutes: float) -> None:
         lines.append(f"| without `{rule}`, until a row is found | " + "{:,} | {:,} | {} |".format(*found))
         print(lines[-1], flush=True)
     if page is not None:
-        page.write_text(INTRODUCTION + "\n".join(lines) + "\n")
+        limit = f"This run was to end after {answered:,} answers or {minutes:g} minutes, in {jobs} processes.\n\n"
+        page.write_text(INTRODUCTION + limit + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

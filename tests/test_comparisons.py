@@ -156,7 +156,7 @@ def numbers_of(file: str) -> set[str]:
 @pytest.mark.parametrize("file", _ablation_thresholds.STEERING)
 def test_every_number_that_steers_is_in_the_table(file: str) -> None:
     table = _ablation_thresholds.THRESHOLDS
-    page = (Path(__file__).parents[1] / "docs" / "results" / "ablation.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "results" / "ablation-tables.txt").read_text()
     elsewhere = {name.rpartition(":")[2] for name, one in table.items() if file in one.also}
     for name in numbers_of(file) - elsewhere:
         one = table[f"{file}:{name}"]

@@ -99,7 +99,7 @@ def test_the_weighted_mean_is_unbiased_and_its_variance_bounded(probabilities: l
     expected = sum(q * means[drawn] for drawn, q in laws.items())
     np.testing.assert_allclose(expected, rows.mean(axis=0), atol=1e-12)
     variance = sum(q * ((means[drawn] - rows.mean(axis=0)) ** 2).sum() for drawn, q in laws.items())
-    # Lemma 4 of docs/theory.md.
+    # Lemma 4 of docs/mathematics.md.
     assert variance <= ((2 * (1 - p) / p) * (rows**2).sum(axis=1)).sum() / len(p) ** 2 + 1e-12
 
 

@@ -1,4 +1,4 @@
-"""The proofs of docs/theory.md in numbers: each lemma and each contraction, with expectations that are exact.
+"""The proofs of docs/mathematics.md in numbers: each lemma and each contraction, with expectations that are exact.
 
 Problems are so small that all sets of clients and all outcomes of a compressor can be listed.
 """

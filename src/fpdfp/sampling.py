@@ -10,7 +10,7 @@ through a splitting method", Biometrika 85 (1998)): two clients at a time settle
 stratum by stratum (G. Chauvet, "On a characterization of ordered pivotal sampling", Bernoulli 18 (2012)). No two
 clients are together in a set more often than if they were drawn independently (P. Brändén and J. Jonasson, "Negative
 dependence in sampling", Scandinavian Journal of Statistics 39 (2012)), which systematic sampling does not have and
-which bounds the variance (``docs/theory.md``).
+which bounds the variance (``docs/mathematics.md``).
 """
 
 from __future__ import annotations

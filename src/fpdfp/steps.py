@@ -196,7 +196,7 @@ class Constants(NamedTuple):
         (N(n − 1) L + (N − n) L_max) / (n(N − 1)) is the expected smoothness of uniform sampling (R. M. Gower
         et al., "SGD: general analysis and improved rates", ICML 2019), mini-batches add their own part divided
         by n, and compression adds ω/n times the largest of a client. For unequal probabilities see
-        ``docs/theory.md``.
+        ``docs/mathematics.md``.
         """
         if self.drawn is not None:
             batches = (1.0 + self.omega) * self.batch_smoothness / self.clients_per_round

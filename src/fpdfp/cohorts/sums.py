@@ -1,4 +1,4 @@
-"""What the losses of a whole cohort are asked for: sums over its clients, where no one sees those of a single one."""
+"""Questions about the losses of a whole cohort: sums over its clients, which hide single ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANYWHERE = ("start", "level", "curvature", "slopes", "facts")
 
 
 class SumsAtPoint(NamedTuple):
-    """Each client's part of the sums; what is not asked for is empty.
+    """Each client's part of the sums; parts that are not requested are empty.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class SumsAtPoint(NamedTuple):
     value, gradient, matrix
         The loss, its gradient (or the slope of a model to start from), and the lower triangle of a matrix.
     facts
-        The number of rows, a Lipschitz constant of the gradient, and whether there is none.
+        The number of rows, a Lipschitz constant of the gradient, and a flag if it is unknown.
     """
 
     outside: Array
@@ -72,7 +72,7 @@ class SumsAt(Question):
 
     @property
     def tells_pairs(self) -> bool:
-        """Whether a matrix is asked for."""
+        """Whether a matrix is requested."""
         return bool({"hessian", "information", "curvature", "start", "level"} & set(self.parts))
 
     def answer(self, local: LocalLosses) -> SumsAtPoint:

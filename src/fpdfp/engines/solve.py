@@ -144,7 +144,7 @@ def solve(
         ``tol``; this says nothing about F(x) − F*. If rounding prevents further progress, stop with ``"rounding"``.
         With a shifted method that is given, where every f_i is strongly convex, clients certify the gap by two numbers
         each, and those messages are counted; otherwise the gap is computed from sums over clients. When clients are
-        asked does not depend on ``rounds``, and without ``method`` not on ``tol`` either: a looser tolerance ends the
+        asked does not depend on ``rounds``, and without ``method`` or limits not on ``tol``: a looser one ends the
         same run earlier. Such a run may begin or end with Newton steps, in each of which all clients take part,
         whatever ``clients_per_round`` is, and which count as rounds.
         Without ``method``, for a linear model with an l1 norm of x itself (B the identity), a run with at least 128

@@ -92,7 +92,8 @@ class Stopping:
         self.run, self.tol = run, tol
         self.next_round = run.round + 1
         self.next_thorough = run.round + (FIRST if run.can_predict_gap else 1)
-        self.automatic = run.prepared.choices.automatic
+        # With limits on Bx looks are for tol: bounds say little before a run is nearly stationary.
+        self.automatic = run.prepared.choices.automatic and run.problem.penalty.finite
         #: The relative gap that the next looks are for: in automatic runs a power of ten, whatever the tolerance is.
         self.target = LOOSEST if self.automatic else tol
         #: The residual at which a run without a bound looks for one at any price, and at which it may end.
@@ -233,7 +234,7 @@ class Stopping:
         # Where a bound says nothing, its dual point is 0.
         found = certificate if certificate.gap is None or run.v is None else certificate._replace(v=run.v)
         lacking = not tracks and self._lacks_bound(certificate)
-        if lacking and self._is_feasible(x, found, self.sought) and self._is_stationary(found, self.sought):
+        if lacking and self._is_feasible(x, certificate, self.sought) and self._is_stationary(found, self.sought):
             # A run that could end without a bound looks for one, whatever it takes.
             certificate = run.problem.certificate(x, run.v, thorough=certificate.gap is not None)
             self.sought = self.sought / 10.0 if self.automatic else self.tol

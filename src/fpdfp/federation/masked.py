@@ -2,7 +2,7 @@
 
 Every question that adds up is asked of all members at once; each answers under a mask that only the sum over all
 members removes (:mod:`fpdfp.privacy.masks`). So a fit takes the same way as everywhere: the design of a formula, one
-client whose loss is the mean over all rows, and the rounds of any method on it. What is no sum is refused.
+client whose loss is the mean over all rows, and the rounds of any method on it. Everything else is refused.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ ANSWERED = frozenset({
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What an answer is about, for the rule that nothing of it varies at fewer than three members.
+    """The subject of an answer, for the rule that nothing of it varies at fewer than three members.
 
     Attributes
     ----------
@@ -84,9 +84,9 @@ class About:
     response_of, times
         Times of events, and those at which rows are counted.
     combined
-        Whether products of columns are told, so that combinations of them must vary too.
+        Whether products of columns are sent, so that combinations of them must vary too.
     response
-        Whether the response is part of what is told.
+        Whether the response is part of the answer.
     """
 
     design: Design | None = None
@@ -494,7 +494,7 @@ class MaskedEngine(RemoteEngine):
         return None
 
     def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
-        raise NotImplementedError("at the level 'sums' sites are asked for sums alone")
+        raise NotImplementedError("at the level 'sums' sites are asked questions whose answers add up")
 
     def add_options(self, problem: Problem, options: RunOptions) -> RunOptions:
         for name, usual in (("compressor", "auto"), ("downlink", "auto")):
@@ -545,7 +545,7 @@ class MaskedEngine(RemoteEngine):
 
 
 class MaskedLosses(RemoteLosses):
-    """The mean loss over the rows of all members, as that of one client."""
+    """The mean loss over the rows of all members, as the loss of one client."""
 
     engine: MaskedEngine
 
@@ -654,7 +654,7 @@ class MaskedLosses(RemoteLosses):
 
 
 def _like(spec: ModelSpec) -> Any:
-    """Return losses of the model on rows that no one has, which tell what is public of it."""
+    """Return losses of the model on invented rows, which have its public attributes."""
     width = len(spec.design.names) + int(spec.intercept)
     X, y = np.ones((2, width)), np.array([0.0, 1.0]) if spec.classes else np.ones(2)
     if spec.family != "Cox":

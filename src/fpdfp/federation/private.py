@@ -1,4 +1,4 @@
-"""A cohort whose sites tell sums with noise alone: what a model needs besides is public, and declared."""
+"""A cohort whose sites release sums with noise alone: what a model needs besides is public, and declared."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fpdfp.privacy.releases import LongRows, Release, read_sum
 
 @dataclasses.dataclass(frozen=True)
 class Privacy:
-    """What each fit may cost of the budgets of sites at the level ``private``, and what is public about their rows.
+    """The price of each fit in the budgets of sites at the level ``private``, and what is public about their rows.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class PrivateCohort(TableCohort):
                 self.members.up += sum(8 * one.nbytes for one in words)
                 total = np.sum(words, axis=0)
             if len(total) != release.length(spec.columns):
-                raise MessageError("a release must have the length that was asked for")
+                raise MessageError("a release must have the requested length")
             deviation = release.standard_deviation(radius, spec.columns, len(replies), shares)
             return NoisySum(read_sum(release, total, radius), deviation)
 

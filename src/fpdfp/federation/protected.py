@@ -80,7 +80,7 @@ RUNS, MODELS = 16, 16
 
 
 def refuse(rule: str, sentence: str, detail: str = "") -> Refusal:
-    """Return a refusal by a rule of these levels, which are told in sentences of their own."""
+    """Return a refusal by a rule of these levels, which have sentences of their own."""
     return Refusal(sentence, detail, rule)
 
 
@@ -360,7 +360,7 @@ class ProtectedGuard(RequestGuard):
             # zero everywhere says nothing of a site; a combination that varies nowhere is known everywhere
             if (column == 1).sum() < least and (column.any() or name.startswith("a comb")):
                 raise Refusal(
-                    f"{name} varies at fewer than {least} sites, so that its sums would be those of single sites: "
+                    f"{name} varies at fewer than {least} sites, so that its sums would be sums of single sites: "
                     "leave columns out, or join levels", rule="members",
                 )  # fmt: skip
 
@@ -386,7 +386,7 @@ class ProtectedGuard(RequestGuard):
     def _encode(self, numbers: list[Array]) -> Any:
         """Return wide integers: whether a number is too large, then all of them, or zeros.
 
-        A refusal would tell whose number it is, and so the size of that number; the sum tells that there is one.
+        A refusal would reveal whose number it is, and so its size; the sum reveals that there is one.
         """
         told, sites = np.concatenate([np.zeros(1), *numbers]), len(self._members().identities)
         try:
@@ -441,7 +441,7 @@ class ProtectedGuard(RequestGuard):
             if x[: None if cox else -1].any() and curvature(x) < needed:
                 raise refuse(
                     "points", "this site does not answer at this point: its rows would add next to nothing, so that "
-                    "the sum would be that of other sites",
+                    "the sum would be the sum of other sites",
                 )  # fmt: skip
 
     def _sum_losses(self, ask: dict[str, Any], about: About) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class RandProx(Method):
     exact prox and exact messages of the server, and local solves whose error is small relative to what they change, the
     distance to the solution does not grow in the mean, whatever γ is. With a ridge μ convergence is linear, with
     O((√(κ(1 + ω')) + ω') log 1/ε) rounds, κ = L/μ, ω' = (1 + ω)N/n − 1, for the best γ. The proof is in
-    ``docs/theory.md``. ``"auto"`` takes that γ for a condition number κ of at most 1,000. Nothing is proved for
+    ``docs/mathematics.md``. ``"auto"`` takes that γ for a condition number κ of at most 1,000. Nothing is proved for
     ``local_steps`` that are given, for inexact proxes, or with a compressed downlink.
 
     Parameters

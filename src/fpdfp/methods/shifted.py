@@ -174,8 +174,8 @@ class ShiftedPDFP(PreconditionedMethod):
 
     What is proved: without momentum, for γ ≤ 1/(L_max(1 + 6ζ + 6ω/n)), ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), an
     unbiased Q with E‖Q(x) − x‖² ≤ ω‖x‖², f_i convex and f strongly convex, linear convergence if BBᵀ is positive
-    definite (one dual step) or if the prox of g∘B is exact. The proof is in ``docs/theory.md``, also for clients drawn
-    with unequal probabilities p_i, where ĝ = h̄ + (1/N) Σ_S m_i/p_i. ``"auto"`` takes
+    definite (one dual step) or if the prox of g∘B is exact. The proof is in ``docs/mathematics.md``, also for clients
+    drawn with unequal probabilities p_i, where ĝ = h̄ + (1/N) Σ_S m_i/p_i. ``"auto"`` takes
     γ = 1/(L + 2L̄ω'/N), ω' = (1 + ω)N/n − 1, with L of f, L̄ = ΣL_i²/ΣL_i of the clients, and the typical error of Q for
     ω, which for a quantizer is far below the bound. Nothing is proved with that, with momentum, with inexact proxes,
     with mini-batches, with a compressed downlink, or for other B.

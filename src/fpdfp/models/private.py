@@ -33,7 +33,7 @@ def in_ranges(settings: Settings) -> Settings:
 def fit_private(design: Design, settings: Settings) -> FitResult:
     """Return the fit of a design from releases with noise, with their price.
 
-    Penalties and limits cost nothing. Standard errors count the noise: they are those of an information H with
+    Penalties and limits cost nothing. Standard errors count the noise: they belong to an information H with
     H⁻¹ = H₂⁻¹ + σ²H₂⁻² (:func:`fpdfp.privacy.fit.newton`).
     """
     cohort, outcome, columns = design.cohort, design.outcome, design.columns
