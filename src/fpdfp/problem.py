@@ -593,6 +593,14 @@ class Problem:
         """Whether B is so large that a certificate depends on how many products with it are allowed."""
         return not self._feasibility.is_quick
 
+    @functools.cached_property
+    def slopes_suffice(self) -> bool:
+        """Whether values and gradients bound the gap: with a ridge everywhere, or where g∘B sees every direction.
+
+        Along others, as an intercept, a dual point is feasible only after a step that takes products with the Hessian.
+        """
+        return self.losses.least_convexity > 0 or not len(self._feasibility.kernel)
+
     @property
     def can_expect(self) -> bool:
         """Whether ``expected_gap`` says something."""

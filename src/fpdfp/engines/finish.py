@@ -105,7 +105,7 @@ class Finish:
         hessian: Array | None = None
         value = before = math.inf
         for step in range(MOST_STEPS + 1):
-            certificate = problem.certificate(x, v, thorough=False, slopes_only=True)
+            certificate = problem.certificate(x, v, thorough=False, slopes_only=problem.slopes_suffice)
             if certificate.gap is not None and certificate.gap <= self.tol * certificate.scale:
                 return Certified(certificate.gap, certificate.objective, certificate.scale, x), certificate
             worse = not certificate.objective < value + ROUNDING * abs(certificate.objective)

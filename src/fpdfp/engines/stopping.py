@@ -203,7 +203,8 @@ class Stopping:
         thorough = last or run.round >= self.next_thorough
         self.next_round = max(run.round + 1, math.ceil(PATIENCE * run.round))
         before, saved = run.traffic["certificate"].up, run.meter.saved_bits(run.x)
-        certified, plain = None, self.automatic and isinstance(run.algorithm, Certifying)
+        certified = None
+        plain = self.automatic and isinstance(run.algorithm, Certifying) and run.problem.slopes_suffice
         if not plain and (last or self._is_promising()):
             certified = run.certify(fine=self.target < FINE, slack=self.target * run.scale)
         if certified is not None:
