@@ -11,6 +11,8 @@ import pytest
 
 import fpdfp
 from fpdfp import ShiftedPDFP, compress, linops, losses, penalties
+from fpdfp.engines.choice import name_method, predict_prices
+from fpdfp.engines.options import RunOptions
 from fpdfp.precondition import agreement
 from tests import helpers
 
@@ -66,19 +68,27 @@ def test_what_is_chosen_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("features", "clients_per_round", "expected"),
-    [(14, None, "ProximalNewton"), (14, 6, "ShiftedPDFP"), (60, None, "ShiftedPDFP")],
+    [(14, None, "ShiftedPDFP"), (14, 6, "NewtonSteps"), (60, None, "ShiftedPDFP")],
 )
-def test_newtons_method_runs_where_hessians_are_short(
+def test_newton_steps_come_first_where_they_are_predicted_to_cost_less(
     features: int, clients_per_round: int | None, expected: str
 ) -> None:
-    """Rounds of the default are predicted with the root of their mean square, since a price grows with their square."""
+    """Rounds in which few clients take part are many; all clients answer in each Newton step."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1200, features))
     y = X @ rng.standard_normal(features) + rng.logistic(size=1200) > 0
     losses = fpdfp.losses.Logistic(X, y * 1.0, np.arange(1200) % 12, l2=1e-4)
     problem = fpdfp.Problem(losses, fpdfp.penalties.L1(1e-3))
+    best = fpdfp.minimize(problem, tol=1e-10).objective
     result = fpdfp.solve(problem, rounds=300, tol=1e-3, clients_per_round=clients_per_round)
-    assert (type(result.method).__name__, result.status) == (expected, "converged")
+    assert (name_method(result.method), result.status) == (expected, "converged")
+    assert -1e-9 * best <= result.objective - best <= 1e-3 * result.objective
+    options = RunOptions(rounds=300, tol=1e-3, clients_per_round=clients_per_round)
+    prices = predict_prices(problem, options, "solve")
+    assert min(prices, key=lambda name: prices[name]) == expected
+    assert set(prices) == {"ShiftedPDFP", "NewtonSteps"}  # exact Hessians are for fits
+    fit = predict_prices(problem, options, "fit")
+    assert ("ProximalNewton" in fit) == (clients_per_round is None)
 
 
 def test_a_method_that_is_given_runs_as_it_is() -> None:

@@ -64,12 +64,17 @@ def test_a_run_stops_with_a_guarantee_and_counts_what_it_cost() -> None:
     problem = helpers.graph_guided()
     best = fpdfp.minimize(problem, tol=1e-12).objective
     run: dict[str, Any] = {"rounds": 500, "clients_per_round": 3, "evaluate_every": 1}
+    automatic = fpdfp.solve(problem, tol=1e-5, **run)
+    # Looks of a method that is given are two numbers of each client.
+    run["method"] = ShiftedPDFP(preconditioner="auto")
     stopped = fpdfp.solve(problem, tol=1e-5, **run)
-    assert stopped.status == "converged"
-    assert "at most tol=1e-05" in stopped.message
-    assert stopped.certificate.relative_gap is not None
-    assert stopped.certificate.relative_gap <= 1e-5
-    assert 0 <= stopped.objective / best - 1 <= 1e-5
+    for one in (automatic, stopped):
+        assert one.status == "converged"
+        assert "at most tol=1e-05" in one.message
+        assert one.certificate.relative_gap is not None
+        assert one.certificate.relative_gap <= 1e-5
+        assert 0 <= one.objective / best - 1 <= 1e-5
+        assert min(one.traffic["certificate"]) > 0
     same = fpdfp.solve(problem, **(run | {"rounds": stopped.rounds}))
     np.testing.assert_allclose(same.x, stopped.x, rtol=1e-7)  # certified as it was sent, in single precision
     assert same.traffic["rounds"] == stopped.traffic["rounds"]

@@ -108,6 +108,8 @@ class Run:
         #: The objective at the start, or where the gap was looked at last; evaluations have no part in it.
         self.level = math.inf
         self.stop_reason: str | None = None
+        #: Where steps between rounds have led, for those who look on; the next round begins at the method's own x.
+        self.reached: Array | None = None
         #: How the run has ended, where it has reached its tolerance or can get no further, for a checkpoint.
         self.ended = ""
         #: When to look next whether the tolerance is reached, and what the server has kept of x, for a checkpoint.
@@ -155,7 +157,7 @@ class Run:
     @property
     def x(self) -> Array:
         """The current x, not to be written to."""
-        return read_only(self.algorithm.solution(self.state)[0])
+        return read_only(self.algorithm.solution(self.state)[0] if self.reached is None else self.reached)
 
     @property
     def v(self) -> Array | None:
@@ -191,7 +193,7 @@ class Run:
             done.kept.seen[done.chosen] = done.kept.sent
         _, _, _, self.state, self.work, self.round, bits, self.seconds, self.kept = done
         self.meter.rounds = bits
-        self._pending = None
+        self._pending = self.reached = None
 
     def rehearse(self) -> None:
         """Do the next round and forget it, where that can be done."""
@@ -255,7 +257,7 @@ class Run:
         return {
             "ended": self.ended,
             "schedule": self.schedule,
-            "known": " ".join(self.meter.known(self.x)),
+            "known": " ".join(self.meter.known(self.algorithm.solution(self.state)[0])),
             **self.participants.labels(),
         }
 

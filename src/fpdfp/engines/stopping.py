@@ -256,6 +256,7 @@ class Stopping:
             self.finish.rest()
             return Ending(FAILED, "Newton steps have not led to the tolerance") if self.finish.at_once else None
         certified, certificate = found
+        self.run.reached = certified.x
         return Ending("converged", say_gap(certified.gap / certified.scale, self.tol), certified, certificate)
 
     def _learn(self, gap: float) -> None:
