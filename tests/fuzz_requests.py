@@ -109,6 +109,7 @@ def runs() -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
     yield "several", "few features first", None, {"tol": 1e-3}
     yield "wide", "automatic", None, {}
     yield "graph", "Newton", fpdfp.NewtonPDFP(), {}
+    yield "graph", "certified", fpdfp.ShiftedPDFP(), {"tol": 1e-3}
     for name in ("counts", "quantile", "net", "sparse groups"):
         yield name, "Newton with a line search", fpdfp.ProximalNewton(), {}
     coordinates: dict[str, Any] = {

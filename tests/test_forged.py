@@ -142,6 +142,18 @@ def test_every_class_has_a_type_for_every_argument() -> None:
         constructor_hints(LocalLosses)
 
 
+@pytest.mark.parametrize(
+    "module", ["builtins", "__main__", "other.penalties", "fpdfp_more.penalties", "fpdfp.penaltiesX"]
+)
+def test_classes_of_users_may_not_be_sent(module: str) -> None:
+    made = type("L1", (penalties.L1,), {"__module__": module, "sent": {"weight": float}})
+    assert made in penalties.L1.__subclasses__()
+    found = parcels.sendable.__wrapped__()
+    assert penalties.L1 in found
+    assert made not in found
+    assert set(found) == set(parcels.sendable())
+
+
 class TestSites:
     """A site refuses what does not fit its losses."""
 

@@ -161,7 +161,7 @@ COLLECTIONS = [ROOT / "README.md", DOCS / "results" / "index.md", DOCS / "choosi
 @pytest.mark.parametrize("page", COLLECTIONS, ids=name)
 def test_figures_that_are_collected_are_on_the_pages_that_they_come_from(page: Path) -> None:
     sources = [
-        DOCS / "benchmarks.md", DOCS / "engines.md", DOCS / "messages.md", DOCS / "results" / "bits.md",
+        DOCS / "benchmarks.md", DOCS / "results" / "engines.md", DOCS / "messages.md", DOCS / "results" / "bits.md",
         DOCS / "results" / "bits-a9a.txt", DOCS / "results" / "default.md",
         DOCS / "results" / "methods-a9a.md", DOCS / "results" / "methods-a9a.txt",
         *(DOCS / "results").rglob("claims.md"),

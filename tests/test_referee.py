@@ -129,8 +129,8 @@ def test_wrong_tables(change: dict[str, Any], formula: str, says: str) -> None:
 
 
 def test_wrong_weights_of_a_formula() -> None:
-    for weights, says in (("b - 100", "add up to -"), ("b", "must be at least 0")):
-        with pytest.raises(ArgumentError, match=says):
+    for weights in ("b - 100", "b"):
+        with pytest.raises(ArgumentError, match=r"weights must be at least 0 in all rows, and positive in some \(at "):
             FederatedGLM("poisson").fit(TABLE, "visits ~ a", groups="site", weights=weights)
 
 

@@ -466,7 +466,9 @@ def _find_sendable(hint: Any, found: dict[type, Made]) -> bool:
     package = importlib.import_module(f"fpdfp.{part}")
     for name in getattr(package, "__all__", ()):
         getattr(package, name)  # loads the modules of the part
-    usable = [kind for kind in _derived(hint) if kind.__module__.split(".")[1] == part and _add(kind, found)]
+    # Classes of users derive from those of the package as well; none of them may be sent, whatever its module's name.
+    own = (kind for kind in _derived(hint) if f"{kind.__module__}.".startswith(f"fpdfp.{part}."))
+    usable = [kind for kind in own if _add(kind, found)]
     return bool(usable)
 
 

@@ -78,8 +78,7 @@ def parse(text: str) -> Formula:
     Traceback (most recent call last):
       ...
     fpdfp.errors.ArgumentError: formula: the function 'sin' in 'sin(dose)' is not known; known are C, I, abs, bs,
-    center, convert, cut, days, exp, expm1, log, log10, log1p, log2, months, ns, poly, recode, scale, sqrt, years; did
-    you mean 'bs'?
+    center, convert, cut, days, exp, expm1, log, log10, log1p, log2, months, ns, poly, recode, scale, sqrt, years
     """
     if not isinstance(text, str):
         raise ArgumentTypeError("formula", f"must be a text such as 'y ~ a + b', got {type(text).__name__}")
