@@ -373,10 +373,12 @@ def write_page(rows: list[list[str]]) -> str:
     lines = [" | ".join(["", *row, ""]).strip() for row in (HEADINGS, ["---"] * len(HEADINGS), *rows)]
     return "\n".join([
         "# How often 95 % intervals cover", "",
-        "Made by `python -m benchmarks.coverage --page docs/results/coverage.md`, whose help describes the studies:",
-        "300 rows at 3 sites, 800 rows at 20. *Covered* is the mean over coefficients, *a coefficient* the least and",
-        "the largest. The last column compares the mean with 0.93 and 0.97; *undecided* means that it is within two of",
-        "its own errors, which are 0.013 for 300 studies and 0.005 for 2,000.", "", *lines, "",
+        "Made by `python -m benchmarks.coverage --studies N --file FILE --page docs/results/coverage.md`, with N as in",
+        "the table; the help describes the studies: 300 rows at 3 sites, 800 rows at 20. *Covered* is the mean over",
+        "coefficients, *a coefficient* the least and the largest. The last column compares the mean with 0.93 and",
+        "0.97; *undecided* means that it is within two of its own errors, which are 0.013 for 300 studies and 0.005",
+        "for 2,000.",
+        "", *lines, "",
     ])  # fmt: skip
 
 
