@@ -459,7 +459,7 @@ MOST_LEVELS = 1 << 23
 
 
 class LocalModel(NamedTuple):
-    """What a client sends: powers of two above the diagonal of its Hessian, and its lower triangle beside them."""
+    """The message of a client: powers of two above the diagonal of its Hessian, and its lower triangle beside them."""
 
     sizes: Array
     triangle: Array

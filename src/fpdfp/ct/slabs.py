@@ -34,7 +34,7 @@ from fpdfp.linops.maps import tv_kernels
 HELD, SHARE = 16, 0.6
 #: Dual steps of the regulariser in an iteration; a slab is read with as many planes of its neighbours.
 DUAL_STEPS = 8
-#: Threads that copy between the memory of the computer and that of a GPU, and the bytes that each copies at a time.
+#: Threads that copy between the memory of the computer and the GPU, and the bytes that each copies at a time.
 COPIERS, PIECE = 8, 1 << 26
 
 

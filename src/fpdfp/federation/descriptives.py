@@ -15,7 +15,7 @@ from fpdfp.errors import MessageError
 from fpdfp.formula.evaluation import codes
 from fpdfp.formula.tree import Coded
 
-#: Between the edges of a histogram is a tenth of a deviation, rounded to a number with one digit; they cover so many.
+#: Between the edges of a histogram is a tenth of a deviation, rounded to one digit; they cover COVERED deviations.
 STEPS, COVERED = 10, 5
 #: At most so many edges a histogram has.
 MOST_EDGES = 500

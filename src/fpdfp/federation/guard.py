@@ -78,9 +78,9 @@ EFFECTIVE, IN_A_GROUP = 30.0, 15.0
 TOO_FEW = sentences()["point"][1]
 #: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
 SMOOTH = ("brier", "deviance")
-#: So many digits has an area under a ROC curve that is sent; by up to this share sums with edges are larger.
+#: The digits of an area under a ROC curve, and the largest share that is added to a sum with edges.
 DIGITS, BLUR = 4, 1e-3
-#: In so many cells rows are counted at further points.
+#: At further points a cell has at least a 24th of the rows, or a quarter of those of the rarer outcome if that is less.
 CELLS, LEAST_CELLS = 24, 4
 
 

@@ -601,7 +601,7 @@ class Width:
     family
         The family, with its level.
     rounds, up, down
-        The rounds of all fits but the last, and the bits of these and of what is asked for the width.
+        The rounds of all fits but the last, and the bits of these and of the requests for the width.
     """
 
     def __init__(self, family: Quantile) -> None:
