@@ -836,11 +836,16 @@ def look_along(rule: PointRule, x: Array, point: Array) -> None:
     if isinstance(losses, Cox):
         _look(rule, point[-1] * x)
         return
-    X = np.column_stack([np.ones(int(losses.sizes[0])), losses._rows_of(0) @ x])
-    along = copy.copy(losses)
-    along.__dict__.pop("_whole", None)
-    along._rows = losses._rows._replace(X=X)
-    _look(PointRule(along, rule.policy, lambda *_: None), np.asarray(point, dtype=np.float64))
+    _look(PointRule(along(losses, x), rule.policy, lambda *_: None), np.asarray(point, dtype=np.float64))
+
+
+def along(losses: Any, x: Array) -> Any:
+    """Return losses whose columns are an intercept and the linear predictor at x; an offset is part of that."""
+    made = copy.copy(losses)
+    made.__dict__.pop("_whole", None)
+    X = np.column_stack([np.ones(int(losses.sizes[0])), losses.forms(x, slice(None))])
+    made._rows = losses._rows._replace(X=X, shifts=None)
+    return made
 
 
 def _look(rule: PointRule, x: Array) -> None:

@@ -32,7 +32,9 @@ from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.columns import Schemas
 from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
 from fpdfp.federation.questions import (
+    CalibrationQuestion,
     ConcordanceQuestion,
+    EvaluationQuestion,
     LogRankQuestion,
     ModelSpec,
     MomentsQuestion,
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
 ENDLESS, BEYOND = 2.0**59, 2.0**58
 #: The questions about losses that sites answer, since their answers add up as they are.
 ANSWERED = frozenset({
-    "sums_at", "duals", "constants", "information", "overdispersion", "spread", "many_points", "dual_sums",
+    "sums_at", "duals", "constants", "information", "overdispersion", "jeffreys", "spread", "many_points", "dual_sums",
     "held_scores",
 })  # fmt: skip
 
@@ -122,17 +124,16 @@ def about_of(question: Question) -> About:
         return About(by=question.group, response_of=question.response, times=question.times)
     if isinstance(question, LogRankQuestion):
         return About(by=question.group)
-    if isinstance(question, ProportionalityQuestion | ConcordanceQuestion):
-        return About(question.spec.design, combined=True)
-    raise RefusalError(f"at the level 'sums' there is no answer to {question.name!r}: {NO_SUMS.get(question.name, '')}")
+    if isinstance(question, AT_POINTS):
+        return About(question.spec.design, question.spec.classes, combined=True)
+    raise RefusalError(
+        f"at the level 'sums' there is no answer to {question.name!r}: it is about each site by itself, as its "
+        "baseline hazard is"
+    )
 
 
-#: Why the answers to other questions do not add up.
-NO_SUMS = {
-    "evaluation": "predictions are compared by counts over cells that each site chooses for itself",
-    "calibration": "it asks for a model of the predictions at each site",
-    "baseline": "each site has a baseline hazard of its own",
-}
+#: Questions about tables at the coefficients of a model.
+AT_POINTS = (ProportionalityQuestion, ConcordanceQuestion, EvaluationQuestion, CalibrationQuestion)
 
 
 # --- Answers as numbers that add up -----------------------------------------------------------------------------------
@@ -159,6 +160,12 @@ def to_sums(question: Question, tree: Tree) -> Tree:
         lost = np.zeros(tree["left"].shape) if tree["lost"] is None else tree["lost"]
         flags = {"rounded": int(tree["rounded"]), "halved": int(tree["lost"] is not None)}
         return {name: tree[name] for name in ("start", "entered", "left", "events")} | {"lost": lost} | flags
+    if isinstance(question, CalibrationQuestion):
+        return {name: one for name, one in tree.items() if one is not None}
+    if isinstance(question, EvaluationQuestion):  # cells and calibrations are a site's own
+        told = {name: tree[name] for name in ("rows", "sums", "totals")}
+        told |= {"cells": len(tree["predictors"]), "hidden": int("accuracy" in tree["withheld"])}
+        return told | {"more": [to_sums(question, one) for one in tree["more"]]}
     return tree
 
 
@@ -187,6 +194,15 @@ def from_sums(question: Question, sums: Tree) -> Tree:
         found = {name: sums[name] for name in ("start", "entered", "left", "events")}
         lost = sums["lost"] if sums["halved"] else None
         return found | {"times": question.times, "delayed": False, "rounded": sums["rounded"] > 0, "lost": lost}
+    if isinstance(question, CalibrationQuestion):
+        return sums | {"meat": None, "null_deviance": None}
+    if isinstance(question, EvaluationQuestion):
+        return {
+            "rows": sums["rows"], "sums": sums["sums"], "totals": sums["totals"], "areas": np.zeros((0, 3)),
+            "predictors": [], "residuals": [], "own": np.zeros(0), "own_sums": [], "hits": None,
+            "withheld": [name for name, one in (("auc", "cells"), ("accuracy", "hidden")) if sums[one]],
+            "more": [from_sums(question, one) for one in sums["more"]],
+        }  # fmt: skip
     return sums
 
 

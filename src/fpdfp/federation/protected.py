@@ -37,24 +37,33 @@ from fpdfp._typing import Array
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import LARGEST_SIZE, Duals, LossConstants, SumsAtDuals
 from fpdfp.cohorts.many_points import Evaluations
-from fpdfp.cohorts.question import questions
+from fpdfp.cohorts.question import Points, questions
 from fpdfp.cohorts.serialization import pack, validate
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
 from fpdfp.families.base import link_of
 from fpdfp.federation import guard
 from fpdfp.federation.descriptives import group_rows, values_of
-from fpdfp.federation.masked import ANSWERED, About, about_of, answer_tree, digest, split, to_sums
+from fpdfp.federation.masked import ANSWERED, AT_POINTS, About, about_of, answer_tree, digest, split, to_sums
 from fpdfp.federation.policy import MEMBERS, Policy
-from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, RiskQuestion, Schema, dump
+from fpdfp.federation.questions import (
+    CalibrationQuestion,
+    ColumnSchema,
+    Kind,
+    ModelSpec,
+    RiskQuestion,
+    Schema,
+    dump,
+)
 from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
-from fpdfp.federation.row_shares import OutsideError, respond
+from fpdfp.federation.row_shares import FULL_DOMAIN, OutsideError, respond
 from fpdfp.federation.seal import Secret
-from fpdfp.formula.coding import Design
+from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import codes, evaluate
 from fpdfp.formula.tree import Survival, columns_of
+from fpdfp.losses.classes import ClassModel, Ordinal, Softmax
 from fpdfp.losses.cox import Cox
-from fpdfp.losses.glm import Logistic
+from fpdfp.losses.glm import GLM, Logistic
 from fpdfp.privacy.fixed_point import WIDE, WORD, to_wide
 from fpdfp.privacy.journal import Journal
 from fpdfp.privacy.ledger import Ledger
@@ -71,9 +80,12 @@ MASKS, LEDGER = "masks.journal", "privacy.journal"
 #: The least eigenvalue of the correlations of a site's columns and response, for which all combinations vary.
 CLEAR = 1e-6
 #: The questions about tables whose answers may be added up.
-SUMMED = ("sums", "moments", "description", "histogram", "risk", "log_rank", "proportionality", "concordance")
-#: The least curvature of the rows at a point, relative to that where all have the same prediction: at points where the
-#: other sites' rows add nothing, a sum is one site's.
+SUMMED = (
+    "sums", "moments", "description", "histogram", "risk", "log_rank", "proportionality", "concordance", "evaluation",
+    "calibration",
+)  # fmt: skip
+#: The least curvature of the rows at a point, relative to that where all have the same prediction, and the inverse of
+#: the most: at points where other sites' rows add nothing, or one site's very much, a sum is that site's.
 LEAST_SHARE = 0.05
 #: How many runs a site remembers the keys of, and how many models.
 RUNS, MODELS = 16, 16
@@ -254,7 +266,7 @@ class ProtectedGuard(RequestGuard):
 
     def _read_model(self, asked: dict[str, Any]) -> tuple[ModelSpec, bytes]:
         spec: ModelSpec = self.questions.read_spec(asked.get("spec"))
-        check_plain(spec, times=self.policy.level == "sums")
+        check_plain(spec, self.policy.level)
         return spec, digest(dump(spec))
 
     def _model(self, spec: ModelSpec, digest: bytes) -> Model:
@@ -280,19 +292,24 @@ class ProtectedGuard(RequestGuard):
             design = about.design
             rows = self.table.complete(design)[1]
             X = rows.matrix_of(design, np.zeros(0))
-            for name, column in zip(design.names, X.T, strict=True):
-                note(f"the column {name!r}", column)
-            columns = [X]
+            columns = list(zip(design.names, X.T, strict=True))
             if about.response and not isinstance(design.response, Survival):
                 y = np.asarray(rows.response(design.response, about.classes), np.float64)
-                columns.append(y[:, None])
-                for code, level in enumerate(about.classes):
-                    note(f"the class {level!r} of the response", np.append(y == code, False))
-                if not about.classes:
-                    note("the response", y)
+                outcomes = [
+                    (f"the class {level!r} of the response", y == code) for code, level in enumerate(about.classes)
+                ]
+                columns += outcomes[1:] or [("the response", y)]
+                for name, rest in outcomes[:1]:
+                    note(name, rest)
+            if design.offset is not None:
+                columns.append(("the offset", rows.number("the offset", design.offset)))
+            if design.weights is not None:
+                columns.append(("the weight", rows.weigh(design.weights)))
+            for name, column in columns:
+                note(name if name.startswith("the ") else f"the column {name!r}", column)
             if about.combined:
                 names.append("a combination of columns")
-                states.append(int(_combined(np.column_stack(columns))))
+                states.append(int(_combined(np.column_stack([column for _, column in columns]))))
         group, groups = group_rows(self.table, about.by)
         for factor in (*about.factors, *([] if about.by is None else [about.by])):
             found = codes(factor.coded, factor.levels, self.table)
@@ -319,7 +336,7 @@ class ProtectedGuard(RequestGuard):
         """Return what an answer is about, checked by the rules of the filter about columns."""
         about: About = validate(tree, About, "what a sum is about")
         if about.design is not None:
-            check_design(about.design)
+            check_design(about.design, self.policy.level)
             self._check_design(about.design, np.zeros(0))
         named = [one.coded for one in (*about.factors, about.by) if one is not None]
         for name in (*about.columns, *named, *columns_of(about.response_of)):
@@ -375,6 +392,8 @@ class ProtectedGuard(RequestGuard):
                 question = self.questions.read_question({"kind": ask["kind"], "question": ask.get("question")})
                 if digest(dump(about_of(question))) != digest(dump(about)):
                     raise MessageError("a sum must be about what it asks")
+                if isinstance(question, AT_POINTS):
+                    self._check_predictions(question)
                 tree = super()._compute(ask, ask["kind"])["reply"]
                 tree = to_sums(question, self._count(question) if isinstance(question, RiskQuestion) else tree)
             form, numbers = split(tree)
@@ -382,6 +401,17 @@ class ProtectedGuard(RequestGuard):
             raise refuse("kinds", str(error)) from None
         request = pack({"kind": "sum", "about": digest(dump(about)), "ask": ask})
         return {"words": masker.mask(self._encode(numbers), WIDE, request).tobytes(), "form": form}
+
+    def _check_predictions(self, question: Any) -> None:
+        """Check the model of a question about predictions, and its points."""
+        check_plain(question.spec, "sums")
+        losses = self._losses(question.spec)
+        for x in (question.x, *getattr(question, "more", ())):
+            check_share(losses, x)
+        if isinstance(question, CalibrationQuestion) and isinstance(losses, Cox):
+            check_share(losses, question.point[-1] * question.x)
+        elif isinstance(question, CalibrationQuestion) and losses.form != "quadratic":
+            compare_curvatures(losses, curvatures(guard.along(losses, question.x), question.point))
 
     def _encode(self, numbers: list[Array]) -> Any:
         """Return wide integers: whether a number is too large, then all of them, or zeros.
@@ -412,37 +442,12 @@ class ProtectedGuard(RequestGuard):
         return tree
 
     @staticmethod
-    def _check_share(losses: Any, question: Any, features: Any) -> None:
-        """Refuse points at which this site's rows have next to no curvature, unless all sites have the same there."""
-        if losses.form == "quadratic" or len(losses.shape) != 1:
-            return
-        about = question.points_at(losses.shape if features is None else (len(features),))
-        if about is None:
-            return
-        null, cox = np.zeros(losses.shape), isinstance(losses, Cox)
-        if not cox:
-            family = (losses._as_glm if isinstance(losses, Logistic) else losses).distribution
-            y = losses._rows.y.astype(np.float64)
-            null[-1] = float(
-                link_of(family.link, np.array([np.average(y > 0 if isinstance(losses, Logistic) else y)]))[0]
-            )
-
-        def curvature(x: Array) -> float:
-            try:
-                return float(sum(one.bend.sum() for one in respond(losses, x, 0) if one.bend is not None))
-            except OutsideError:
-                return 0.0
-
-        needed = LEAST_SHARE * curvature(null)
-        for given in about.x:
-            x = np.asarray(given, np.float64) if features is None else null * 0.0
-            if features is not None:
-                x[features] = given
-            if x[: None if cox else -1].any() and curvature(x) < needed:
-                raise refuse(
-                    "points", "this site does not answer at this point: its rows would add next to nothing, so that "
-                    "the sum would be the sum of other sites",
-                )  # fmt: skip
+    def _check_points(losses: Any, about: Points | None, features: Any) -> None:
+        """Check the points of a question about all features, or about some."""
+        for given in () if about is None else about.x:
+            x = np.zeros(losses.shape)
+            x[..., slice(None) if features is None else features] = given
+            check_share(losses, x)
 
     def _sum_losses(self, ask: dict[str, Any], about: About) -> dict[str, Any]:
         """Return this site's part of the sums of a question about the losses of a model."""
@@ -469,7 +474,7 @@ class ProtectedGuard(RequestGuard):
         if type(total) is not int or not 1 <= total <= LARGEST_SIZE:
             raise MessageError("rows must be a number of rows")
         whole: Any = model.site.whole
-        self._check_share(whole._rule.losses, question, ask.get("features"))
+        self._check_points(whole._rule.losses, question.points_at(losses.shape), ask.get("features"))
         share = np.array([rows / total])
         if isinstance(question, Duals):
             if question.x is None:
@@ -544,25 +549,89 @@ def declared_schema(policy: Policy) -> Schema:
     return Schema(None, tuple(columns))
 
 
-def check_plain(spec: ModelSpec, *, times: bool = False) -> None:
-    """Refuse models that have more than columns of rows: sites, periods, strata, weights and clusters."""
-    if spec.family not in (("GLM", "Logistic", "LeastSquares", "Cox") if times else ("Logistic", "LeastSquares")):
+def check_plain(spec: ModelSpec, level: str) -> None:
+    """Refuse models that have more than columns of rows: sites, periods, strata, and weights of classes."""
+    if level == "private" and spec.family not in ("Logistic", "LeastSquares"):
         raise refuse("kinds", f"there are no models of the family {spec.family} at this level")
     if spec.effects or spec.several_rows or spec.class_weights:
         raise refuse("kinds", "models have no site effects, periods and weights of classes at this level")
-    if not spec.intercept and not (times and spec.family == "Cox"):
+    if not spec.intercept and spec.family not in ("Cox", "Ordinal"):
         raise refuse("kinds", "models have an intercept at this level")
-    check_design(spec.design)
-    if isinstance(spec.design.response, Survival) and not times:
+    check_design(spec.design, level)
+    if isinstance(spec.design.response, Survival) and level == "private":
         raise refuse("kinds", "the response is a column at this level, and not times of events")
 
 
-def check_design(design: Design) -> None:
-    """Refuse designs that have more than columns of rows."""
-    if design.strata or design.cluster or design.weights or design.offset is not None:
-        raise refuse("kinds", "models have no strata, clusters, weights and offsets at this level")
+def check_design(design: Design, level: str) -> None:
+    """Refuse designs whose sums may be of few sites, or of few rows."""
+    if design.strata or design.cluster:
+        raise refuse("kinds", "models have no strata and clusters at this level: one may belong to a single site")
+    if isinstance(design.weights, InverseWeights):
+        raise refuse("kinds", "rows have no inverse probabilities as weights at this level: few rows may have them all")
+    if level == "private" and (design.weights is not None or design.offset is not None):
+        raise refuse(
+            "kinds", "models have no weights and offsets at this level: rows would have no bounded part in sums"
+        )
     if design.filled:
         raise refuse("kinds", 'rows with missing values are dropped at this level: missing="drop"')
+
+
+def check_share(losses: Any, x: Array) -> None:
+    """Refuse a point at which a site's rows have next to no curvature, or very much, unless all sites have it there.
+
+    Curvature is compared with that where all rows have the same prediction, for every pair of classes by itself.
+    """
+    slopes = x if isinstance(losses, Cox) else x.reshape(-1, losses.n_features)[:, :-1]
+    if isinstance(losses, Ordinal):
+        slopes = x[: losses.n_features]
+    if losses.form == "quadratic" or not slopes.any():
+        return
+    compare_curvatures(losses, curvatures(losses, x))
+
+
+def compare_curvatures(losses: Any, found: list[float]) -> None:
+    """Refuse curvatures of a site's rows that are next to nothing, or very large, beside those of a constant."""
+    usual = usual_curvatures(losses)
+    unbounded = isinstance(losses, GLM) and losses.distribution.link not in FULL_DOMAIN
+    for here, there in zip(found or [0.0] * len(usual), usual, strict=True):
+        if not here >= LEAST_SHARE * there:
+            raise refuse(
+                "points", "this site does not answer at this point: its rows would add next to nothing, so that the "
+                "sum would be the sum of other sites",
+            )  # fmt: skip
+        if unbounded and here * LEAST_SHARE > there:
+            raise refuse("points", "this site does not answer at this point: its rows would add nearly all of the sum")
+
+
+def curvatures(losses: Any, x: Array) -> list[float]:
+    """Return the curvature of all rows at a point, for each pair of classes; none outside the domain."""
+    try:
+        return [float(one.bend.sum()) for one in respond(losses, x, 0) if one.bend is not None]
+    except OutsideError:
+        return []
+
+
+def usual_curvatures(losses: Any) -> list[float]:
+    """Return the curvatures where all rows have the same prediction, which fits them."""
+    if isinstance(losses, Cox):
+        return curvatures(losses, np.zeros(losses.shape))
+    y, weights = losses._rows.y, losses.weights_of_rows
+    total = float(weights.sum())
+    if isinstance(losses, Softmax | ClassModel):
+        classes = np.bincount(y.astype(np.int64), weights, minlength=losses.n_classes)
+        if isinstance(losses, Ordinal):
+            below = np.cumsum(classes)[:-1]
+            return [float(one) for one in below * (total - below) / total]
+        present = classes[np.bincount(y.astype(np.int64), minlength=losses.n_classes) > 0]
+        return [float(a * b / total) for i, a in enumerate(present) for b in present[:i]]
+    x, family = np.zeros(losses.shape), (losses._as_glm if isinstance(losses, Logistic) else losses).distribution
+    outcomes = y > 0 if isinstance(losses, Logistic) else y
+    shifts = np.zeros(len(y)) if losses._rows.shifts is None else losses._rows.shifts
+    if family.link == "log":
+        x[-1] = math.log(float(weights @ outcomes / (weights @ np.exp(shifts))))
+    else:
+        x[-1] = link_of(family.link, np.array([np.average(outcomes, weights=weights)]))[0] - np.average(shifts)
+    return curvatures(losses, x)
 
 
 def _combined(columns: Array) -> bool:
