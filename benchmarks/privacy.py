@@ -425,12 +425,12 @@ class Sites:
 
 
 def utility(
-    data: Path, only: list[str], epsilons: list[float], peer: Peer | None, share: float
+    data: Path, only: list[str], epsilons: list[float], peer: Peer | None, share: float, first: int
 ) -> list[dict[str, Any]]:
     rows = []
     for name, epsilon in itertools.product(only, epsilons):
         case = CASES[name]
-        seeds = [SEEDS + i for i in range(max(1, round(case.seeds * share)))]
+        seeds = [first + i for i in range(max(1, round(case.seeds * share)))]
         found: dict[str, list[tuple[float, float]]] = {}
         constant = best_constant(peer, case, data, epsilon) if peer else 0.0
         for seed in seeds:
@@ -555,6 +555,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("FPDFP_DATA", "../shared/data")))
     parser.add_argument("--diffprivlib", metavar="PYTHON", help="an interpreter with diffprivlib and scikit-learn 1.6")
     parser.add_argument("--share", type=float, default=1.0, help="of the seeds")
+    parser.add_argument("--seed", type=int, default=SEEDS, help="of the first run of utility")
     parser.add_argument("--studies", type=int, default=400)
     parser.add_argument("--first", type=int, default=0, help="the number of the first study")
     parser.add_argument("--workers", type=int, default=2)
@@ -575,7 +576,7 @@ def main() -> None:
             _tools.show(title, list(rows[0]), shown)
     if "utility" in parts:
         peer = Peer(given.diffprivlib) if given.diffprivlib else None
-        results["utility"] = utility(given.data, given.only, given.epsilon, peer, given.share)
+        results["utility"] = utility(given.data, given.only, given.epsilon, peer, given.share, given.seed)
         _tools.show(
             "Excess objective and accuracy, with standard errors",
             ["data", "epsilon", "method", "excess", "accuracy"],
