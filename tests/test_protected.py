@@ -179,7 +179,7 @@ def test_no_reply_has_a_sites_own_numbers(make: Callable[..., Sites]) -> None:
     # without masks the first number would be 300 rows, and its high word 300
     assert all(from_wide(np.frombuffer(one, "<u8").reshape(-1, 2))[0] != 300.0 for one in words)
     for _, reply in sites.seen:
-        assert set(reply) <= {"words", "form", "public", "signature", "members", "varying", "rows", "columns"}
+        assert set(reply) <= {"words", "form", "public", "signature", "members", "statements", "rows", "columns"}
         assert reply.get("rows") is None
 
 
@@ -259,15 +259,23 @@ def test_a_statement_of_varying_columns_cannot_be_forged(make: Callable[..., Sit
     tables["north"] = tables["north"].assign(stage=tables["north"]["stage"].replace("III", "II"))
     sites = make(tables)
 
-    def everywhere(name: str, tree: dict[str, Any], reply: bool) -> dict[str, Any]:
-        if reply and "varying" in tree.get("reply", {}):
-            varying = b"\1" * len(tree["reply"]["varying"])
-            return {"reply": tree["reply"] | {"varying": varying}}
-        return tree
+    def change(how: Callable[[dict[str, bytes]], dict[str, bytes]]) -> None:
+        def everywhere(name: str, tree: dict[str, Any], reply: bool) -> dict[str, Any]:
+            if reply and name == "north" and "statements" in tree.get("reply", {}):
+                return {"reply": {"statements": how(tree["reply"]["statements"])}}
+            return tree
 
-    sites.hub = everywhere
-    with pytest.raises(RefusalError, match="statement of north is not signed by it"):
-        masked_glm(sites, "died ~ age + C(stage)")
+        sites.hub = everywhere
+
+    for how in (
+        lambda told: {name: one[:-1] + bytes([one[-1] ^ 1]) for name, one in told.items()},
+        lambda told: dict(zip(told, reversed(told.values()), strict=True)),  # those for another site
+        lambda told: dict.fromkeys(told, b""),
+        lambda told: dict.fromkeys(told, None),
+    ):
+        change(how)  # type: ignore[arg-type]
+        with pytest.raises(RefusalError, match="statement of north is not sealed by it for this site"):
+            masked_glm(sites, "died ~ age + C(stage)")
 
 
 def test_a_hub_cannot_swap_keys_or_invent_members(make: Callable[..., Sites]) -> None:

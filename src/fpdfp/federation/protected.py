@@ -6,15 +6,16 @@ kind                  sums    private  answer
 ``schema``            yes     yes      the columns that the policy declares; nothing is read from the table
 ``budget``            yes     yes      what is left
 ``join``, ``meet``    yes     masked   this site's key of a run, signed; the keys of all members
-``varying``           yes             which columns of a design vary here, signed
+``varying``           yes             which columns of a question vary here, sealed for each other member
 ``sum``               yes             an answer that adds up (:mod:`fpdfp.federation.masked`), masked (128 bits)
 ``release``                   yes      a sum with noise (:mod:`fpdfp.privacy.releases`); masked with members
 ====================  ======  =======  ==========================================================================
 
 At ``sums`` an answer is the one that the filter lets through, with all its rules about rows and points, since a sum in
 which only one row differs from zero is that row's. Beside them, what varies at fewer than three members is refused: a
-sum over the others is zero or known, so that it is one site's. Sites send each other what varies, in signed statements
-that the analyst hands on and cannot change; that much all learn.
+sum over the others is zero or known, so that it is one site's. Sites state to each other what varies, under seals of
+pairs of sites: the analyst hands statements on, and can neither read nor change them. They are about questions alone
+that the filter lets through at the site that states.
 
 At ``private`` no refusal depends on rows. Rows that a design cannot take, that are too long, or whose outcome is not
 one of the classes do not count, each for itself. The ledger is written before a reply leaves. The noise is a function
@@ -29,16 +30,17 @@ import hmac
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.cohorts import requests as parcels
-from fpdfp.cohorts.losses import LARGEST_SIZE, Duals, LossConstants, SumsAtDuals
+from fpdfp.cohorts.losses import LARGEST_SIZE, Duals, SumsAtDuals
 from fpdfp.cohorts.many_points import Evaluations
-from fpdfp.cohorts.question import Points, questions
+from fpdfp.cohorts.question import Points, Question, questions
 from fpdfp.cohorts.serialization import pack, validate
+from fpdfp.cohorts.sums import SumsAt
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
 from fpdfp.families.base import link_of
@@ -53,6 +55,7 @@ from fpdfp.federation.questions import (
     ModelSpec,
     RiskQuestion,
     Schema,
+    SumsQuestion,
     dump,
 )
 from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
@@ -67,7 +70,7 @@ from fpdfp.losses.glm import GLM, Logistic
 from fpdfp.privacy.fixed_point import WIDE, WORD, to_wide
 from fpdfp.privacy.journal import Journal
 from fpdfp.privacy.ledger import Ledger
-from fpdfp.privacy.masks import Masker, Membership, RunKey, pair_keys, run_key
+from fpdfp.privacy.masks import Masker, Membership, RunKey, note_members, pair_keys, run_key
 from fpdfp.privacy.noise import Stream
 from fpdfp.privacy.releases import Release, Rows, add_noise, bounded, exact_sum
 from fpdfp.problem import LocalLosses
@@ -87,6 +90,9 @@ SUMMED = (
 #: The least curvature of the rows at a point, relative to that where all have the same prediction, and the inverse of
 #: the most: at points where other sites' rows add nothing, or one site's very much, a sum is that site's.
 LEAST_SHARE = 0.05
+#: As how many refusals a number counts that is too large: how many sites have one is told, and halving a range finds
+#: the size of the largest.
+OVERFLOW = 10
 #: How many runs a site remembers the keys of, and how many models.
 RUNS, MODELS = 16, 16
 
@@ -96,13 +102,6 @@ def refuse(rule: str, sentence: str, detail: str = "") -> Refusal:
     return Refusal(sentence, detail, rule)
 
 
-class Statement(NamedTuple):
-    """The columns of a model that vary at a site, and whether all combinations do: one byte each, and a signature."""
-
-    varying: bytes
-    signature: bytes
-
-
 def run_name(run: str) -> bytes:
     """Return a run's name as masks have it."""
     return hashlib.sha256(b"fpdfp run" + run.encode()).digest()
@@ -110,12 +109,7 @@ def run_name(run: str) -> bytes:
 
 def membership_of(policy: Policy) -> Membership:
     """Return the members that a policy names."""
-    return Membership({name: bytes.fromhex(key) for name, key in policy.members.items()}, MEMBERS)
-
-
-def varying_statement(membership: Membership, run: bytes, spec: bytes, varying: bytes) -> bytes:
-    """Return what a site signs."""
-    return b"fpdfp varying" + run + membership.digest + spec + varying
+    return Membership({name: bytes.fromhex(key) for name, key in policy.members.items()})
 
 
 class ProtectedGuard(RequestGuard):
@@ -128,7 +122,7 @@ class ProtectedGuard(RequestGuard):
     """
 
     kinds: Mapping[str, str] = {
-        "schema": "schema", "budget": "schema", "join": "fits", "meet": "fits", "varying": "fits", "release": "fits",
+        "schema": "schema", "budget": "schema", "join": "fits", "meet": "fits", "release": "fits",
         "losses": "fits", **{kind: KINDS[kind] for kind in SUMMED},
     }  # fmt: skip
 
@@ -141,6 +135,8 @@ class ProtectedGuard(RequestGuard):
         super().__init__(name, table, policy, folder)
         self._maskers: dict[str, Masker] = {}
         self._made: dict[bytes, Model] = {}
+        #: What varies here, by what an answer is about; a table with other variables has another.
+        self._varying: tuple[Any, dict[bytes, tuple[list[str], bytes]]] = None, {}
         self._journal: Journal | None = None
         self._ledger: Ledger | None = None
         try:
@@ -187,7 +183,7 @@ class ProtectedGuard(RequestGuard):
     @staticmethod
     def _inner(asked: dict[str, Any], kind: str) -> str:
         """Return what is asked inside of a sum; sums alone are of what is summed."""
-        if kind != "sum":
+        if kind not in ("sum", "varying"):
             return kind if kind not in (*SUMMED, "losses") else ""
         ask = asked.get("ask")
         inner = ask.get("kind") if isinstance(ask, dict) else None
@@ -277,6 +273,17 @@ class ProtectedGuard(RequestGuard):
         return self._made[digest]
 
     def _states(self, about: About) -> tuple[list[str], bytes]:
+        """Return what :meth:`_find_states` finds, kept for the last few designs."""
+        if self._varying[0] is not self.table:
+            self._varying = self.table, {}
+        key, known = digest(dump(about)), self._varying[1]
+        if key not in known:
+            known[key] = self._find_states(about)
+            while len(known) > MODELS:
+                known.pop(next(iter(known)))
+        return known[key]
+
+    def _find_states(self, about: About) -> tuple[list[str], bytes]:
         """Return names of all that must vary at three members, and how it does here.
 
         0 is for what is zero in all rows, 1 for what varies or is there, 2 for what has another number in all rows.
@@ -332,45 +339,52 @@ class ProtectedGuard(RequestGuard):
                     note("a number of rows that leave between two times", np.array([0.0, count]))
         return names, bytes(states)
 
-    def _read_about(self, tree: Any) -> About:
-        """Return what an answer is about, checked by the rules of the filter about columns."""
-        about: About = validate(tree, About, "what a sum is about")
+    def _read_ask(self, ask: Any) -> tuple[Question | None, About]:
+        """Return the question of a sum, None if it is about losses, and its subject, by the rules of the filter."""
+        if not isinstance(ask, dict):
+            raise MessageError("a sum must be of a question")
+        question: Question | None = None
+        if ask["kind"] == "losses":
+            spec = self._read_model(ask)[0]
+            about = About(spec.design, spec.classes, combined=True)
+        else:
+            question = self.questions.read_question({"kind": ask["kind"], "question": ask.get("question")})
+            try:
+                about = about_of(question)
+            except RefusalError as error:
+                raise refuse("kinds", str(error)) from None
         if about.design is not None:
             check_design(about.design, self.policy.level)
             self._check_design(about.design, np.zeros(0))
         named = [one.coded for one in (*about.factors, about.by) if one is not None]
         for name in (*about.columns, *named, *columns_of(about.response_of)):
             guard.check_column(name, self.policy)
-        return about
+        return question, about
 
     def _tell_varying(self, asked: dict[str, Any]) -> dict[str, Any]:
-        about = self._read_about(asked.get("about"))
+        """Return for each other member what varies here, if this site may answer the question at all."""
+        masker, ask = self._masker(asked), asked.get("ask")
+        question, about = self._read_ask(ask)
         guard.check_size(len(self.table), 0, self.policy)
-        states = self._states(about)[1]
-        told = varying_statement(self._members(), run_name(str(asked["run"])), digest(dump(about)), states)
-        return {"varying": states, "signature": self.secret.identity.sign(told)}
+        if question is None:
+            spec, of = self._read_model(ask)
+            guard.check_sums(self.table.answer(SumsQuestion(spec.design, spec.classes)), spec.design, self.policy)
+            self._model(spec, of)
+        else:
+            self._answer_table(question, ask)
+        states, of = self._states(about)[1], digest(dump(about))
+        return {"statements": {name: masker.seal(name, states, of) for name in masker.others}}
 
     def _check_varying(self, asked: dict[str, Any], about: About) -> None:
         """Refuse an answer about anything that varies at fewer than three members."""
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-        members, run, of = self._members(), run_name(str(asked["run"])), digest(dump(about))
-        statements = read_pairs(asked.get("statements"), Statement)
-        if set(statements) != set(members.identities):
+        masker, of, given = self._masker(asked), digest(dump(about)), asked.get("statements")
+        if not isinstance(given, dict) or set(given) != set(masker.others):
             raise Refusal("a masked sum needs the statement of every member", rule="members")
         names, own = self._states(about)
-        for name, one in statements.items():
-            key = Ed25519PublicKey.from_public_bytes(members.identities[name])
-            try:
-                key.verify(one.signature, varying_statement(members, run, of, one.varying))
-            except InvalidSignature:
-                raise Refusal(f"the statement of {name} is not signed by it", rule="members") from None
-            if len(one.varying) != len(own) or not set(one.varying) <= {0, 1, 2}:
-                raise MessageError("a statement must have 0, 1 or 2 for each of what must vary")
-        if statements[self.name].varying != own:
-            raise Refusal("the statement of this site is one of other data", rule="members")
-        states = np.array([list(one.varying) for one in statements.values()])
+        told = [own, *(masker.unseal(name, one, of) for name, one in given.items())]
+        if any(len(one) != len(own) or not set(one) <= {0, 1, 2} for one in told):
+            raise MessageError("a statement must have 0, 1 or 2 for each of what must vary")
+        states = np.array([list(one) for one in told])
         # colluding sites may state what they like, and know their part of a sum
         least = max(MEMBERS, self.policy.colluding + 2)
         for name, column in zip(names, states.T, strict=True):
@@ -383,24 +397,28 @@ class ProtectedGuard(RequestGuard):
 
     def _answer_sum(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return an answer that adds up, under this site's masks."""
-        about, ask, masker = self._read_about(asked.get("about")), asked["ask"], self._masker(asked)
+        ask, masker = asked.get("ask"), self._masker(asked)
+        question, about = self._read_ask(ask)
         self._check_varying(asked, about)
+        tree = self._sum_losses(ask) if question is None else self._answer_table(question, ask)
         try:
-            if ask["kind"] == "losses":
-                tree = self._sum_losses(ask, about)
-            else:
-                question = self.questions.read_question({"kind": ask["kind"], "question": ask.get("question")})
-                if digest(dump(about_of(question))) != digest(dump(about)):
-                    raise MessageError("a sum must be about what it asks")
-                if isinstance(question, AT_POINTS):
-                    self._check_predictions(question)
-                tree = super()._compute(ask, ask["kind"])["reply"]
-                tree = to_sums(question, self._count(question) if isinstance(question, RiskQuestion) else tree)
             form, numbers = split(tree)
         except RefusalError as error:
             raise refuse("kinds", str(error)) from None
-        request = pack({"kind": "sum", "about": digest(dump(about)), "ask": ask})
+        assert self._journal is not None
+        note_members(self._journal, self._members(), self.policy.colluding)
+        request = pack({"kind": "sum", "ask": ask})
         return {"words": masker.mask(self._encode(numbers), WIDE, request).tobytes(), "form": form}
+
+    def _answer_table(self, question: Question, ask: Any) -> Any:
+        """Return the numbers of an answer about tables that add up, by all rules of the filter."""
+        if isinstance(question, AT_POINTS):
+            self._check_predictions(question)
+        tree = super()._compute(ask, ask["kind"])["reply"]
+        try:
+            return to_sums(question, self._count(question) if isinstance(question, RiskQuestion) else tree)
+        except RefusalError as error:
+            raise refuse("kinds", str(error)) from None
 
     def _check_predictions(self, question: Any) -> None:
         """Check the model of a question about predictions, and its points."""
@@ -422,7 +440,8 @@ class ProtectedGuard(RequestGuard):
         try:
             return to_wide(told, sites)
         except Refusal:
-            self._count_refusal()
+            for _ in range(OVERFLOW):
+                self._count_refusal()
             return to_wide(np.append(1.0, np.zeros(len(told) - 1)), sites)
 
     def _count(self, question: RiskQuestion) -> dict[str, Any]:
@@ -449,11 +468,9 @@ class ProtectedGuard(RequestGuard):
             x[..., slice(None) if features is None else features] = given
             check_share(losses, x)
 
-    def _sum_losses(self, ask: dict[str, Any], about: About) -> dict[str, Any]:
+    def _sum_losses(self, ask: Any) -> dict[str, Any]:
         """Return this site's part of the sums of a question about the losses of a model."""
         spec, of = self._read_model(ask)
-        if digest(dump(About(spec.design, spec.classes, combined=True))) != digest(dump(about)):
-            raise MessageError("a sum must be about what it asks")
         asked: Any = ask.get("question")
         (name,) = asked if isinstance(asked, dict) and len(asked) == 1 else ("",)
         if name not in ANSWERED:
@@ -480,16 +497,23 @@ class ProtectedGuard(RequestGuard):
             if question.x is None:
                 raise MessageError("a question about dual points must have its point")
             question = dataclasses.replace(question, weights=share)
+        if isinstance(question, SumsAt) and question.parts == ("level",):
+            raise refuse("kinds", "each site has a mean outcome of its own, so that models from there do not add up")
+        bounds = isinstance(question, SumsAt) and question.parts[0] in ("facts", "curvature", "slopes")
+        if bounds and spec.design.weights is not None and question.parts != ("facts",):
+            raise refuse("kinds", "bounds for weighted rows go by the largest weight of each site, and do not add up")
         if isinstance(question, Evaluations):
             # multiples of a step that is a site's own would be known from few sums of them
             question = dataclasses.replace(question, slope_bits=EXACT, rest_bits=EXACT)
         local = LocalLosses(model.site.offer(question, losses), np.arange(1), share, (), 1.0)
         answer = question.answer(local)
-        if isinstance(answer, LossConstants):
-            return {"constants": share * answer.constants}
         if isinstance(answer, SumsAtDuals):
             return answer_tree(answer)
         tree = answer_tree(question.add_up(answer, np.arange(1)))
+        if bounds and question.parts == ("slopes",):  # squares add up over rows, and their roots do not
+            tree["gradient"] = tree["gradient"] ** 2 / share
+        if bounds and spec.design.weights is not None:
+            tree["facts"][1], tree["gradient"] = 1.0, 0.0 * tree["gradient"]
         if isinstance(question, Evaluations):
             if len(question.curved):
                 points = question.points(math.prod(losses.shape))
