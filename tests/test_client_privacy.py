@@ -160,14 +160,11 @@ def exact(noise: float, rounds: int, share: float, delta: float) -> float:
 def test_the_price_of_some_clients_lies_between_two_other_computations(
     noise: float, rounds: int, clients: int, of: int
 ) -> None:
-    """Controls: half of the noise, and a replaced client taken for one more or less, are dearer than is said."""
+    """The control: with a quarter of the noise no price that is said suffices."""
     pytest.importorskip("dp_accounting")
     said = ClientPrivacy(1.0, noise, 1e-5).spent(rounds, clients, of).epsilon
     assert exact(noise, rounds, clients / of, 1e-5) <= said <= theorem(noise, rounds, clients, of, 1e-5) * (1 + 1e-9)
-    assert (
-        exact(noise / 2, rounds, clients / of, 1e-5)
-        > ClientPrivacy(1.0, 2 * noise, 1e-5).spent(rounds, clients, of).epsilon
-    )
+    assert exact(noise / 4, rounds, clients / of, 1e-5) > said
 
 
 class HalfNoise(ClientPrivacy):
@@ -185,7 +182,7 @@ class Unclipped(ClientPrivacy):
 
 
 def audit(privacy: ClientPrivacy, runs: int = 300) -> float:
-    """Return a lower bound of μ, 99.9 % certain: runs with and without a client whose reply is long, told apart by x."""
+    """Return a lower bound of μ, 99.9 % certain: x tells runs with and without a client whose reply is long."""
     from scipy.stats import beta, norm
 
     rng = np.random.default_rng(0)
@@ -196,10 +193,10 @@ def audit(privacy: ClientPrivacy, runs: int = 300) -> float:
         rows = np.where(np.arange(60) < 6, float(present), 1.0)[:, None] * X
         losses = fpdfp.losses.Logistic(rows, y, clients=np.arange(60) // 6, l2=0.1)
         made = fpdfp.Problem(losses, fpdfp.penalties.Zero())
-        first = 0 if present else runs
+        seeds = range(0 if present else runs, runs if present else 2 * runs)
         options: dict[str, Any] = {"rounds": 1, "privacy": privacy, "progress": False, "compressor": None}
         found.append([
-            fpdfp.solve(made, fpdfp.FedAvg(step=0.001), seed=seed, **options).x[0] for seed in range(first, first + runs)
+            fpdfp.solve(made, fpdfp.FedAvg(step=0.001), seed=seed, **options).x[0] for seed in seeds
         ])  # fmt: skip
     edge = np.median(found[1])
     hits, alarms = ((np.array(one) > edge).sum() for one in found)
