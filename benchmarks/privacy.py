@@ -565,11 +565,12 @@ def main() -> None:
     if "masks" in parts:
         results["masks"] = masks()
         _tools.show("Masks", ["what", "ms"], [[what, f"{ms:.2f}"] for what, ms in results["masks"].items()])
-    for part, title, measure in (
+    shorter: list[tuple[str, str, Callable[[], list[dict[str, Any]]]]] = [
         ("rounds", "Rounds to 1e-6", lambda: rounds(ROUNDS)),
         ("features", "Fits at the level sums", lambda: rounds(FEATURES)),
         ("rounding", "What rounded sums tell of single sites", rounding),
-    ):
+    ]
+    for part, title, measure in shorter:
         if part in parts:
             rows = results[part] = measure()
             shown = [[f"{one:,.3g}" if isinstance(one, float) else str(one) for one in row.values()] for row in rows]
