@@ -534,3 +534,14 @@ def test_an_unmasked_member_is_noticed(make: Callable[..., Sites]) -> None:
     with pytest.raises(MessageError, match="same layout"):
         masked_glm(sites, "died ~ age")
     assert WIDE == 128
+
+
+def test_the_log_says_what_was_summed(make: Callable[..., Sites]) -> None:
+    from fpdfp.federation.audit import entries
+
+    sites = make()
+    masked_glm(sites, "died ~ age")
+    lines = [entry.asked for entry in entries(sites.folder / "north")]
+    assert any("masked: sums for a model (value, gradient)" in line and "died ~ age" in line for line in lines)
+    assert any("what varies, for counts and sums for a design: died ~ age" in line for line in lines)
+    assert not any("something unknown" in line for line in lines)

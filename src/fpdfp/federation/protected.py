@@ -363,7 +363,7 @@ class ProtectedGuard(RequestGuard):
 
     def _tell_varying(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return for each other member what varies here, if this site may answer the question at all."""
-        masker, ask = self._masker(asked), asked.get("ask")
+        masker, ask = self._masker(asked), asked["ask"]
         question, about = self._read_ask(ask)
         guard.check_size(len(self.table), 0, self.policy)
         if question is None:
@@ -397,7 +397,7 @@ class ProtectedGuard(RequestGuard):
 
     def _answer_sum(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return an answer that adds up, under this site's masks."""
-        ask, masker = asked.get("ask"), self._masker(asked)
+        ask, masker = asked["ask"], self._masker(asked)
         question, about = self._read_ask(ask)
         self._check_varying(asked, about)
         tree = self._sum_losses(ask) if question is None else self._answer_table(question, ask)
