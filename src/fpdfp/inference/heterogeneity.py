@@ -142,9 +142,9 @@ class Heterogeneity:
 
     @property
     def random(self) -> Pooled:
-        """The mean of the coefficients that sites have, weighted by 1/(SE² + τ²), with the interval of Knapp and Hartung.
+        """The mean of the coefficients that sites have, with the interval of Knapp and Hartung.
 
-        Its error is estimated from how sites vary, and limits are those of a t distribution, as of R's metafor with
+        Weights are 1/(SE² + τ²). The error is estimated from how sites vary, and limits are those of a t distribution, as of R's metafor with
         ``method="DL", test="knha"``. It also holds with few sites, where :attr:`dersimonian_laird` does not.
         """
         weights, df = 1.0 / (self.standard_errors**2 + self.tau_squared), len(self.estimates) - 1

@@ -53,7 +53,7 @@ class RankTest(NamedTuple):
             return None
         expected = sizes * (whole - sizes) / 2.0
         below, few, many = (one.sum(axis=0) - one for one in (middle, low, high))  # of the other groups
-        # How often a row of each group is above one of another: by half of ties, as rarely and as often as counts allow.
+        # How often a row of each group is above one of another: by half of ties, and as counts allow.
         wins = (np.diff(middle) * (below[:, :-1] + below[:, 1:]) / 2.0).sum(axis=1) - expected
         fewest = (np.diff(high) * few[:, :-1]).sum(axis=1) - expected
         often = (np.diff(low) * many[:, 1:]).sum(axis=1) - expected
