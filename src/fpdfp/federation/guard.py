@@ -300,7 +300,11 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
         # Robust errors with and without clusters differ by products of rows that belong together.
         several = int((losses.cluster_sizes(client) > 1).sum())
         policy.refuse_if(_is_few(several, policy.cell), "clusters", f"{several} clusters", cell=policy.cell)
-    dense = check_columns(X, names, policy, others, where)
+    check_weighted(check_columns(X, names, policy, others, where), weights, policy, where)
+
+
+def check_weighted(dense: Array, weights: Array, policy: Policy, where: str = "") -> None:
+    """Refuse weights, and columns with them, that leave few rows."""
     if weights.min() < weights.max():
         check_weights(weights, policy, where)
         _check_leverage(dense * np.sqrt(weights)[:, None], policy, where)
