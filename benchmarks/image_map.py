@@ -4,12 +4,13 @@
     python -m benchmarks.image_map --side 58 --subjects 1000 --skip-peer
 
 Subjects at five sites have an image and a diagnosis; the model is logistic regression with total variation and an l1
-norm; its weight is a twentieth of the largest entry of the gradient at zero. *Federated* and *pooled* are ``FederatedLogisticRegression`` with the default method and ``tol``. *SpaceNet* is
-``tvl1_solver`` of nilearn with its default settings, on the same numbers, with the same objective: the mask is the
-whole box, since nilearn also penalises differences across the edge of a mask. Given are seconds of the wall clock and
-of the processor, the objective above the least one that any found, relative to it, the accuracy for new subjects, and
-the correlation with the true map; and after how long SpaceNet is within 1e-3 of the least objective. It may take
-``--limit`` seconds. Each site alone has the same weight. With ``--long`` a run to a gap of 1e-6 checks how far the objective is from its minimum.
+norm; its weight is a twentieth of the largest entry of the gradient at zero. *Federated* and *pooled* are
+``FederatedLogisticRegression`` with the default method and ``tol``. *SpaceNet* is ``tvl1_solver`` of nilearn with its
+default settings, on the same numbers, with the same objective: the mask is the whole box, since nilearn also penalises
+differences across the edge of a mask. Given are seconds of the wall clock and of the processor, the objective above
+the least one that any found, relative to it, the accuracy for new subjects, and the correlation with the true map; and
+after how long SpaceNet is within 1e-3 of the least objective. It may take ``--limit`` seconds. Each site alone has the
+same weight. With ``--long`` a run to a gap of 1e-6 checks how far the objective is from its minimum.
 """
 
 from __future__ import annotations
