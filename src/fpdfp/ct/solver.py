@@ -15,6 +15,7 @@ from fpdfp.ct.fdk import filter_projections
 from fpdfp.ct.geometry import ConeBeam, Triple
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.linops import Gradient
+from fpdfp.linops.maps import tv_kernels
 from fpdfp.penalties import GroupL12
 
 #: Frequencies with less than this share of the largest response are treated as if they had it.
@@ -184,10 +185,10 @@ class Solver:
         for _ in range(DUAL_ROUNDS):
             for _ in range(DUAL_STEPS):
                 u = y - self.metric(self.gradient.adjoint(v_point) - w_point, scaled)
-                v_new = self.penalty.conjugate_prox(v_point + sigma * self.gradient.apply(u), sigma) if self.tv else v
+                v_new = self._ascend(u, v_point, sigma) if self.tv else v
                 w_new = self._bound_dual(w_point - sigma * u, sigma) if self.bounded else w
                 beta, theta = accelerate(theta)
-                v_point, w_point = v_new + beta * (v_new - v), w_new + beta * (w_new - w)
+                v_point, w_point = _ahead(v_new, v, beta), _ahead(w_new, w, beta)
                 v, w = v_new, w_new
             pull = self.gradient.adjoint(v) - w
             moved = self.metric(pull, scaled)
@@ -203,6 +204,24 @@ class Solver:
                 break
         self.v, self.w = v, w
         return x
+
+    def _ascend(self, u: Array, v: Array, sigma: float) -> Array:
+        """Return the prox of the conjugate at v + σ∇u."""
+        if self.gradient.factors is not None:
+            return self.penalty.conjugate_prox(v + sigma * self.gradient.apply(u), sigma)
+        new_v = self.xp.empty_like(v)
+        constants = np.array([1.0, 0.0, sigma, self.tv], dtype=u.dtype)
+        nothing = self.xp.empty((1, 0, 0, 0), dtype=u.dtype)
+        tv_kernels(u).dual_step(u[None], v[None], True, constants, False, new_v[None], nothing)
+        return new_v
+
+
+def _ahead(new: Array, old: Array, beta: float) -> Array:
+    """Return new + β (new − old), with one array that is written once."""
+    ahead = new - old
+    ahead *= beta
+    ahead += new
+    return ahead
 
 
 class _Differences:
