@@ -129,14 +129,13 @@ def main() -> None:
             best = max(one["psnr"] for one in (result["given"], result["half"]) if one)
             results.append({**result, "lost": best - result["psnr"]})
             print(json.dumps(results[-1]), flush=True)
-    rows = []
-    for result in results:
-        rows.append(
-            [f"{result['phantom']}, {'matched' if result['matched'] else 'analytic'}, {100 * result['noise']:g} %",
-             f"{result['tv']:.2g}" + (", half" if result["finer"] else ""), f"{result['psnr']:.2f}",
-             *(f"{one['psnr']:.2f} ({one['tv']:.2g})" if one else "" for one in (result["given"], result["half"])),
-             f"{result['lost']:.2f}", f"{result['seconds']:.1f} ({result['one']:.1f})"]
-        )  # fmt: skip
+    rows = [
+        [f"{result['phantom']}, {'matched' if result['matched'] else 'analytic'}, {100 * result['noise']:g} %",
+         f"{result['tv']:.2g}" + (", half" if result["finer"] else ""), f"{result['psnr']:.2f}",
+         *(f"{one['psnr']:.2f} ({one['tv']:.2g})" if one else "" for one in (result["given"], result["half"])),
+         f"{result['lost']:.2f}", f"{result['seconds']:.1f} ({result['one']:.1f})"]
+        for result in results
+    ]  # fmt: skip
     header = (
         "data, noise", "tv chosen", "PSNR, dB", "best, voxels as given", "best, half the side", "lost, dB",
         "seconds (one call)",
