@@ -43,10 +43,11 @@ class HypothesisTest:
 
     def __str__(self) -> str:
         p = f"p {'' if self.p < 0.001 else '= '}{format_p(self.p)}"
+        shown = format_number(0.0 if self.statistic < 5e-4 else self.statistic)
         if self.df_residual is None:
-            return f"{self.name}: χ² = {format_number(self.statistic)} on {self.df} degrees of freedom, {p}"
+            return f"{self.name}: χ² = {shown} on {self.df} degrees of freedom, {p}"
         degrees = f"{self.df} and {self.df_residual:g} degrees of freedom"
-        return f"{self.name}: F = {format_number(self.statistic)} on {degrees}, {p}"
+        return f"{self.name}: F = {shown} on {degrees}, {p}"
 
     __repr__ = __str__
 
