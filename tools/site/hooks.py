@@ -5,7 +5,9 @@ On a code host their links go to ``docs/…``; on the site the same links go to 
 
 from __future__ import annotations
 
+import html
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,14 @@ SETTINGS = {
     "reference/policy-keys.md": ("Keys of policy.toml", "federation/policy.toml"),
 }
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
+#: Where formulas are not typeset: blocks and spans of code, comments, and targets of links.
+PLAIN = re.compile(r"(^(?:```|~~~).*?^(?:```|~~~)|<!--.*?-->|`[^`\n]*`|\]\([^)\s]*\))", re.DOTALL | re.MULTILINE)
+#: Blocks that are indented are formulas on these pages, and commands or code on others.
+FORMULAS = ("mathematics.md", "results/paper.md")
+INDENTED = re.compile(r"(?:^    .*\n(?:\n(?=    ))?)+", re.MULTILINE)
+BRACED = r"\{((?:[^{}\n]|\{[^{}\n]*\})*)\}"
+SUBSCRIPT = re.compile(rf"(?<=[^\s_`(|,])_(?:{BRACED}|(max|min|\d(?:,\d)?|[A-Za-z∞]{{1,2}}(?:[+−]1)?)(?![A-Za-z_]))")
+SUPERSCRIPT = re.compile(rf"(?<=[\w)>½])\^(?:{BRACED}|\(([^()\n]*)\)|([-−]?\d+))")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -40,6 +50,11 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     """Lead links that go up out of ``docs/`` to where the site has these files; keep stored results out of search."""
     if page.file.src_uri.startswith("results/") and page.file.src_uri != "results/index.md":
         page.meta["search"] = {"exclude": True}
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation"]
+    if page.file.src_uri in FORMULAS:
+        markdown = INDENTED.sub(lambda found: formula_block(found[0]), markdown)
+    markdown = "".join(one if PLAIN.fullmatch(one) else typeset(one) for one in PLAIN.split(markdown))
     above = "../" * (page.file.src_uri.count("/") + 1)
 
     def within(found: re.Match[str]) -> str:
@@ -50,6 +65,22 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
         return f"]({above[3:]}{PAGES.get(name, name)}{hash_}{anchor})"
 
     return LINK.sub(within, markdown)
+
+
+def typeset(text: str) -> str:
+    """Return text with subscripts and superscripts in place of ``_`` and ``^``.
+
+    >>> typeset("x_k+1 in 2^(1−s) and Σ_{y_j}")
+    'x<sub>k+1</sub> in 2<sup>1−s</sup> and Σ<sub>y<sub>j</sub></sub>'
+    """
+    text = SUBSCRIPT.sub(lambda found: f"<sub>{typeset(found[1] or found[2])}</sub>", text)
+    return SUPERSCRIPT.sub(lambda found: f"<sup>{typeset(found[1] or found[2] or found[3])}</sup>", text)
+
+
+def formula_block(code: str) -> str:
+    """Return an indented block of formulas as preformatted text, with subscripts."""
+    text = html.escape(textwrap.dedent(code).strip("\n"), quote=False)
+    return f'<pre class="formula">{typeset(text)}</pre>\n'
 
 
 def from_root(found: re.Match[str]) -> str:
