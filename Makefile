@@ -104,6 +104,7 @@ reproduce: $(VENV)/.runtime
 	$(BIN)/python -m reproduce covtype --output docs/results/covtype
 	$(BIN)/python -m reproduce ct --size small --output docs/results/ct/small
 	$(BIN)/python -m reproduce theory --output docs/results/theory
+	$(BIN)/python -m reproduce page
 
 clean:
 	rm -rf $(VENV) build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
