@@ -24,6 +24,8 @@ SETTINGS = {
     "reference/policy-keys.md": ("Keys of policy.toml", "federation/policy.toml"),
 }
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
+#: What a page of the gallery ends with; on the site the code follows.
+EXAMPLE = re.compile(r"\]\(\.\./\.\./examples/(\w+\.py)\) has the code\.\n\Z")
 #: Where formulas are not typeset: blocks and spans of code, comments, and targets of links.
 PLAIN = re.compile(r"(^(?:```|~~~).*?^(?:```|~~~)|<!--.*?-->|`[^`\n]*`|\]\([^)\s]*\))", re.DOTALL | re.MULTILINE)
 #: Blocks that are indented are formulas on these pages, and commands or code on others.
@@ -50,6 +52,9 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     """Lead links that go up out of ``docs/`` to where the site has these files; keep stored results out of search."""
     if page.file.src_uri.startswith("results/") and page.file.src_uri != "results/index.md":
         page.meta["search"] = {"exclude": True}
+    if example := EXAMPLE.search(markdown):
+        source = (ROOT / "examples" / example[1]).read_text()
+        markdown += f"\n```python\n{source[source.index('from __future__') :]}```\n"
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation"]
     if page.file.src_uri in FORMULAS:
