@@ -25,7 +25,6 @@ FIGURE = re.compile(rf"(?<![\w.,^])(\d+(?:,\d{{3}})*(?:\.\d+)?) ({UNITS})(?!\w)|
 #: Not measured: settings, limits of policies, and bounds that are proved, page by page.
 GIVEN: dict[str, set[str]] = {
     "docs/federation/analyst.md": {"30 seconds", "50 ms"},
-    "docs/federation/coordinator.md": {"10 seconds"},
     "docs/federation/site.md": {"20 %"},
     "docs/howto/flower.md": {"600 s"},
     "docs/howto/own-operator.md": {"0.01 %"},
