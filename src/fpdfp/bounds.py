@@ -82,7 +82,7 @@ class Bound(NamedTuple):
 
 
 class SmoothDuals:
-    """Bounds from a gradient, perhaps a ridge, and a lower bound of f; with ``duals``, those of rows, from their gaps.
+    """Bounds from a gradient, perhaps a ridge, and a lower bound of f; with ``duals``, from gaps of rows.
 
     Nothing but a gap is asked of ``duals``: one number of each client.
     """
@@ -173,7 +173,7 @@ class Feasibility:
         return None if self.linop.is_identity or self._spectrum is None else self._spectrum[0]
 
     def project(self, r: Array, weights: Array) -> Array:
-        """Return r without the part that is no Bᵀw, which is taken from entries in proportion to their weights."""
+        """Return r without its part outside the range of Bᵀ, taken from entries in proportion to weights."""
         kernel = self.kernel.reshape(-1, r.size)
         if not len(kernel):
             return r

@@ -553,7 +553,7 @@ class Problem:
             The most products with B and Bᵀ, where B is so large that a feasible dual point is found by steps. If these
             do not suffice, the bound is missing.
         slopes_only
-            Whether clients are asked for the value and the gradient, and besides these for single numbers alone.
+            Whether clients send the value and the gradient, and else single numbers alone.
         """
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))

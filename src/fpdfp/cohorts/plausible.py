@@ -118,7 +118,7 @@ def check_facts(name: str, facts: LossFacts, bounds: LossBounds) -> None:
 
 
 def compare_facts(names: Sequence[str], facts: Sequence[LossFacts], bounds: Sequence[LossBounds]) -> None:
-    """Check the facts and bounds of each site, and refuse those of one that would be the answer alone."""
+    """Check the facts and bounds of each site, and refuse a site whose facts would decide the answer alone."""
     for name, one, own in zip(names, facts, bounds, strict=True):
         check_facts(name, one, own)
     compare(names, [float(one.sizes.sum()) for one in facts], TIMES, "{:.0f} rows")
@@ -162,7 +162,7 @@ def _finite(numbers: Array) -> Array:
 
 
 def compare(names: Sequence[str], numbers: Sequence[float], times: float, words: str) -> None:
-    """Refuse a number that is a given multiple of the median of those of the other sites.
+    """Refuse a number that is a given multiple of the median of the other sites' numbers.
 
     >>> compare(["north", "east", "south"], [100.0, 5e11, 200.0], 1e6, "{:.0f} rows")
     Traceback (most recent call last):

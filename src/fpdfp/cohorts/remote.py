@@ -314,7 +314,7 @@ class RemoteEngine(Transport):
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the sums over sites of what is asked of dual points near x; infinite where one is.
 
-        Sites are sent x only if they were not asked about it just before. With ``parts`` they are asked for these at x
+        Sites are sent x only if they were not asked about it just before. With ``parts`` they also send these at x
         as well (:meth:`at`), and the rows of clients are returned too.
         """
         rows = {"values": (), "gradients": x.shape}
@@ -578,7 +578,7 @@ class RemoteDuals:
 
     @functools.cached_property
     def _start(self) -> dict[str, Array]:
-        """What is asked of a point first; along with it values and gradients there, where these are not known."""
+        """The first question about a point; along with it values and gradients there, where these are not known."""
         losses, point = self._losses, digest([self._x])
         parts = losses.answers.lacking(point, gradients=True, together=True) if losses.family in CURVATURES else ()
         return self._ask("start", self._starts, parts=parts)

@@ -154,8 +154,8 @@ def _beyond(geometry: ConeBeam) -> tuple[int, int]:
 def ramp(count: int, spacing: float, window: str = "ram-lak") -> tuple[int, Array]:
     """Return the length to which views are padded with zeros, and the factors of their frequencies.
 
-    The ramp is that of samples of the band-limited filter: for short views, its lowest frequencies differ from the ramp
-    sampled, and the mean of the image would be wrong with that.
+    The ramp is the transform of samples of the band-limited filter: for short views, its lowest frequencies differ from
+    the ramp sampled, and the mean of the image would be wrong with that.
 
     >>> size, response = ramp(4, 1.0)
     >>> size, response.round(3)

@@ -141,7 +141,7 @@ def reconstruct(
     geometry
         The scan.
     tv
-        The weight of the total variation; 0 leaves it out. ``"auto"`` chooses it: every fifth view is left out and
+        The weight of the total variation; 0 leaves it out. ``"auto"`` chooses it: every fifth view is excluded and
         predicted with several weights. If voxels of half the side predict clearly better, they are used, and means of
         eight are returned. This takes about five times as long as one reconstruction, and much longer with smaller
         voxels.

@@ -84,7 +84,7 @@ class Prepared(NamedTuple):
 def prepare(problem: Problem, method: Method | None, options: RunOptions, *, name: str | None = None) -> Prepared:
     """Check that everything fits, ask the clients what must be known, and return what runs.
 
-    ``name`` is that of an automatic method that is chosen already.
+    ``name`` names an automatic method that is chosen already.
     """
     choices = choose(problem, method, options, name=name)
     meter = Meter(problem.losses)

@@ -411,8 +411,8 @@ def _member(folder: Path) -> Path:
 def key(folder: SiteFolder) -> None:
     """Show the public key of a site or an analyst.
 
-    Members of masked sums name each other's in policy.toml; `trust` takes that of whom you speak with. Read it to each
-    other by telephone: who gives you a wrong one can read what you send.
+    Members of masked sums name each other's in policy.toml; `trust` takes the key of the person you speak with. Read it
+    to each other by telephone: who gives you a wrong one can read what you send.
 
     Example: fpdfp federation key north
     """

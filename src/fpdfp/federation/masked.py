@@ -505,7 +505,7 @@ class MaskedEngine(RemoteEngine):
         return options
 
     def ask(self, question: Question, features: bytes = b"") -> Tree:
-        """Return the sums that a question about losses, of some features or of all, asks for."""
+        """Return the sums that a question about losses needs, of some features or of all."""
         ask: Tree = {
             "kind": "losses",
             "spec": self._tree,

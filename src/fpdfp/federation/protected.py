@@ -112,7 +112,7 @@ class ProtectedGuard(RequestGuard):
     Parameters
     ----------
     name, table, policy, folder
-        As those of :class:`RequestGuard`.
+        As in :class:`RequestGuard`.
     """
 
     kinds: Mapping[str, str] = {

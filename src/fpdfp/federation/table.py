@@ -108,7 +108,7 @@ def score_model(rows: Any, spec: ModelSpec, x: Array, more: Sequence[Array]) -> 
 
 
 def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
-    """Return the response of each row, NaN where it is none; of times the time."""
+    """Return the response of each row, NaN where it is missing; of times the time."""
     if not isinstance(node, Survival):
         return evaluate(node, rows, {})
     time, event = evaluate(node.leaves, rows, {}), evaluate(node.event, rows, {})
@@ -453,7 +453,7 @@ class SiteTable:
         return X
 
     def response(self, node: Expression | Survival, classes: tuple[Level, ...]) -> Array:
-        """Return the response of all rows: numbers, or those of classes."""
+        """Return the response of all rows: numbers, or numbers of classes."""
         if classes and isinstance(node, ColumnNode):
             return codes(node.column, classes, self).astype(np.float64)
         if isinstance(node, Survival):

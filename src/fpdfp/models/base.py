@@ -498,8 +498,9 @@ class FederatedModel(BaseEstimator):
     ) -> ProfileIntervals:  # fmt: skip
         """Return intervals and tests of coefficients by the profile likelihood, as ``confint`` of R's MASS.
 
-        They hold better than those of :meth:`table` where rows are few or effects large, and with ``penalty="firth"``
-        also where outcomes are separated: then they are those of the penalised likelihood, as of R's ``logistf``. With
+        They hold better than the intervals of :meth:`table` where rows are few or effects large, and with
+        ``penalty="firth"``
+        also where outcomes are separated: then they belong to the penalised likelihood, as in R's ``logistf``. With
         a dispersion, limits are by the F distribution. Each limit takes some six exchanges with all sites (twice as
         many with Firth's penalty), and each test some four.
 
@@ -622,7 +623,7 @@ class FederatedModel(BaseEstimator):
 
         All draws travel in the same exchanges; sites do not learn which of them count. With few sites this shows
         little: there must be five. The model is not fitted. A penalty shrinks coefficients in every draw, so that
-        intervals are those of the penalised estimate, and need not cover the coefficients of the population.
+        intervals belong to the penalised estimate, and need not cover the coefficients of the population.
 
         Parameters
         ----------

@@ -68,11 +68,11 @@ class FederatedCoxRegression(FederatedModel):
     coefficients_
         The same by name.
     deviance_, null_deviance_
-        Minus twice the partial log-likelihood, and that of no features; None where it was not requested.
+        Minus twice the partial log-likelihood, and the same without features; None where it was not requested.
     score_statistic_
         The statistic of the score test that all coefficients are 0, the log-rank test for groups; None likewise.
     events_
-        The number of events of each site; None where there are no baselines.
+        The number of events of each site; None without baselines.
     baselines_
         By site and by stratum, the baseline hazard (:class:`fpdfp.survival.Baseline`); None if a site refuses.
     concordance_

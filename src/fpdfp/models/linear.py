@@ -55,7 +55,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
     standardize
         Whether features are scaled to unit variance (and, if dense, centred) by the moments of all sites together;
         coefficients are for the original features. None means that they are if a formula is fitted with a penalty,
-        which then does not depend on units. The moments are those of all rows, in cross-validation too. In a pipeline,
+        which then does not depend on units. The moments are of all rows, in cross-validation too. In a pipeline,
         ``StandardScaler`` would need all rows in one place.
     method
         As in :func:`fpdfp.solve`; None chooses one.
@@ -88,7 +88,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         The history of the run, and the result of :func:`fpdfp.solve`.
 
     n_steps_
-        How many problems were solved, more than one for MCP and SCAD; rounds and bits are those of all, ``result_`` is
+        How many problems were solved, more than one for MCP and SCAD; rounds and bits are of all, ``result_`` is
         that of the last.
 
     Notes
@@ -275,7 +275,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         return self.fitted_.decision_function(rows, offset=offset)
 
     def predict(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the most probable class of each row; ``offset`` is that of :meth:`decision_function`."""
+        """Return the most probable class of each row; ``offset`` is as in :meth:`decision_function`."""
         rows = self._rows(X)
         return self.fitted_.predict(rows, offset=offset)
 
@@ -378,6 +378,6 @@ class FederatedLinearRegression(RegressorMixin, FederatedModel):
         return Numbers(distribution=Gaussian(), glm=extra)
 
     def predict(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the prediction for each row; ``offset`` is added, besides that of the formula."""
+        """Return the prediction for each row; ``offset`` is added to the offset of the formula."""
         rows = self._rows(X)
         return self.fitted_.predict(rows, offset=offset)

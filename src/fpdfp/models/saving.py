@@ -404,7 +404,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     ModelFileError
-        If the file is no model, is damaged, or was written by a newer version of the format.
+        If the file does not hold a model, is damaged, or was written by a newer version of the format.
 
     Examples
     --------

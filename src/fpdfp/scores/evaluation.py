@@ -36,7 +36,7 @@ class Measure(NamedTuple):
     lower, upper
         Confidence limits; NaN if not available.
     bound
-        The value differs from that of the rows themselves by at most this, by what binning hides; limits include it.
+        The value differs from the exact one by at most this, by what binning hides; limits include it.
     standard_error
         NaN if not available.
     """
@@ -299,7 +299,7 @@ def _effective(answers: Sequence[SiteScores], place: int) -> tuple[float, float]
 def _areas(answers: Sequence[SiteScores]) -> Estimate | None:
     """Return the area under the curve, of several classes the mean over them; None if no site sends it.
 
-    Pairs of rows of one site are counted there, and only those of two sites from counts in cells.
+    Pairs of rows of one site are counted there, and only pairs of two sites from counts in cells.
     """
     pooled, found = _pool(answers), []
     for place, histogram in enumerate(pooled):

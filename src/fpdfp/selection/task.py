@@ -347,7 +347,7 @@ class Wide:
     # The working set.
 
     def _work_with(self, features: IntArray, seeds: Sequence[tuple[Array, int]]) -> Batch:
-        """Work with some features from now on; ``seeds`` are points, with the rows that are left out, to begin at."""
+        """Work with some features from now on; ``seeds`` are points, with the excluded rows, to begin at."""
         from fpdfp.selection.batch import Batch
 
         if len(features) > MOST:

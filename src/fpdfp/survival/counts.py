@@ -47,7 +47,7 @@ class RiskCounts:
         Whether rows leave or enter between two of the times. Curves then take those that leave without an event there,
         or that enter, to do so in the middle of their interval, as life tables do.
     lost
-        How much of those at risk is lost so in each interval, half of these rows; None where that is not told.
+        How much of those at risk is lost so in each interval, half of these rows; None where that is unknown.
     """
 
     times: Array
@@ -147,7 +147,7 @@ class RiskCounts:
         return self.at_risk if self.lost is None else self.at_risk - self.lost
 
     def halve(self) -> RiskCounts:
-        """Return the counts with what is lost in intervals where that is not told: half of all who may be inside.
+        """Return the counts with what is lost in intervals where that is unknown: half of all who may be inside.
 
         >>> RiskCounts.of(Times.of([1.5, 2.5, 2.0], [0, 1, 0]), times=[2.0, 3.0]).exposed
         array([[2.5, 1. ]])
@@ -394,7 +394,7 @@ def split_periods(rows: Times, edges: Any) -> PersonPeriods:
 
     A regression of ``event`` on the features with an indicator of each period has the hazard of each period as its
     baseline, which sites share. With the link cloglog its coefficients are logarithms of hazard ratios, those of
-    proportional hazards in continuous time (Prentice and Gloeckler); with the logit they are those of the odds.
+    proportional hazards in continuous time (Prentice and Gloeckler); with the logit, of odds ratios.
 
     >>> rows = split_periods(Times.of([2.0, 1.5, 3.0], [1, 0, 0]), edges=[0.0, 1.0, 2.0, 3.0])
     >>> rows.row, rows.period
