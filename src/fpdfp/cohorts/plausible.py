@@ -168,7 +168,7 @@ def compare(names: Sequence[str], numbers: Sequence[float], times: float, words:
     Traceback (most recent call last):
       ...
     fpdfp.errors.MessageError: east reports 500000000000 rows, and the others report 150 rows in the median: \
-its answer would be that of all
+its answer would decide the result
     """
     given = np.asarray(numbers, dtype=np.float64)
     if len(given) < 2:
@@ -178,7 +178,7 @@ its answer would be that of all
     if others > 0 and given[site] > times * others:
         raise MessageError(
             f"{names[site]} reports {words.format(given[site])}, and the others report {words.format(others)} "
-            "in the median: its answer would be that of all"
+            "in the median: its answer would decide the result"
         )
 
 

@@ -720,13 +720,13 @@ class RemoteLosses(Losses):
         return self._convexity
 
     def values(self, x: Array, clients: IntArray) -> Array:
-        raise NotImplementedError("what single clients answer is for their cohort: ask for value")
+        raise NotImplementedError("values of single clients are not available at sites: use value, or Cohort.ask_each")
 
     def gradients(
         self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
     ) -> Array:
         raise NotImplementedError(
-            "what single clients answer is for their cohort: ask for gradient, or Cohort.ask_each"
+            "gradients of single clients are not available at sites: use gradient, or Cohort.ask_each"
         )
 
     def value(self, x: Array, weights: Array) -> float:

@@ -123,7 +123,7 @@ def load(path: Path) -> Checkpoint:
             features=_read_features(contents),
         )
     except FileNotFoundError:
-        raise CheckpointError(f"there is no checkpoint at {path}") from None
+        raise CheckpointError(f"{path}: checkpoint not found") from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{path} is not a readable checkpoint: {error}") from error
 

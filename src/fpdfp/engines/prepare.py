@@ -130,7 +130,7 @@ def choose(problem: Problem, method: Method | None, options: RunOptions, *, name
     if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
         raise ArgumentError(
             "method",
-            "must be one whose clients keep nothing that the server cannot send them again, as ShiftedPDFP, where "
+            "must be a method whose client memory the server can restore, such as ShiftedPDFP, because "
             f"clients are at sites, got {name}",
         )
     n = check_participation(problem, method, options)

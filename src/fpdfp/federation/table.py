@@ -125,7 +125,7 @@ def read_times(node: Survival, rows: Rows) -> Times:
     if bad:
         raise ArgumentError(
             "the response",
-            f"is no event time in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
+            f"is not an event time in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
             "enter before they leave",
         )
     entry = None if node.enters is None else evaluate(node.enters, rows, {})

@@ -154,8 +154,8 @@ def likelihood_ratio_test(small: Summary, large: Summary) -> HypothesisTest:
     if (small.sites, small.rows) != (large.sites, large.rows):
         raise ArgumentError(
             "large",
-            f"must be a model of the same rows, but {sum(small.rows):,} and {sum(large.rows):,} were used; rows that a "
-            "further column lacks must be left out of both",
+            f"must be a model of the same rows, but {sum(small.rows):,} and {sum(large.rows):,} were used; exclude "
+            "rows with missing values from both",
         )
     df = large.parameters - small.parameters
     if df < 1:

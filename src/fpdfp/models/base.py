@@ -259,7 +259,7 @@ class FederatedModel(BaseEstimator):
         if self.run is not None and not isinstance(self.run, RunOptions):
             raise ArgumentTypeError("run", f"must be fpdfp.RunOptions or None, got {_checks.kind(self.run)}")
         if self.run is not None and (self.run.x0 is not None or self.run.metrics):
-            raise ArgumentError("run", "must have neither x0 nor metrics; give start, and see learning_curve")
+            raise ArgumentError("run", "must not have x0 or metrics; use start and learning_curve")
         given = RunOptions(progress=False) if self.run is None else self.run
         options = dataclasses.replace(given, tol=self._tol if given.tol is None else given.tol or None)
         penalty = as_model_penalty("l1" if self.penalty is None else self.penalty)
@@ -404,8 +404,8 @@ class FederatedModel(BaseEstimator):
         if design.cohort is not None and design.cohort.level == "private":
             if validation is not None or search is not None:
                 raise ArgumentError(
-                    "cv", "must be None at the level 'private', where each fit has a price: with "
-                    "Privacy(mechanism='statistics') the same release serves any penalty, and costs nothing again",
+                    "cv", "must be None at the level 'private', where each fit spends budget: with "
+                    "Privacy(mechanism='statistics') one release serves any penalty at no further cost",
                 )  # fmt: skip
             return fit_private(design, settings)
         if validation is not None:

@@ -315,7 +315,7 @@ def _code(one: Numeric | Categorical, name: str, agreed: Agreed) -> Coded | None
     found = one.levels if isinstance(one, Categorical) and one.levels is not None else agreed.levels.get(name, ())
     found = found or ((False, True) if kind == "truth" else ())
     if len(found) < 2:
-        raise ArgumentError("columns", f"the column {name!r} must have two or more levels that sites tell")
+        raise ArgumentError("columns", f"the column {name!r} must have two or more levels that policies show")
     return Coded(name, name, tuple(found))
 
 

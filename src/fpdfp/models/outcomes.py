@@ -238,7 +238,7 @@ class Outcome(abc.ABC):
 
     def chances(self, fit: FitResult, X: Any, offset: Any, site: Any) -> Array:
         """Return the logarithms of the probabilities of classes."""
-        raise ArgumentError("model", f"must have classes for probabilities, and {self.loss} has none")
+        raise ArgumentError("model", f"must have classes to predict probabilities, and {self.loss} does not")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

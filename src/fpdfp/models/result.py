@@ -341,7 +341,7 @@ class FitResult:
         if self.information is None:
             raise ArgumentError(
                 "inference",
-                "must be True when the model is fitted, so that sites are asked for the sums that standard errors need",
+                "must be True when the model is fitted, so that sites send the sums that standard errors need",
             )
         return self.information
 
@@ -405,7 +405,9 @@ class FitResult:
         """
         ratio = self._ratio() if ratios is not False else None
         if ratios and ratio is None:
-            raise ArgumentError("ratios", "must not be True: exp of a coefficient of this model is no ratio")
+            raise ArgumentError(
+                "ratios", "must not be True: the exponential of a coefficient of this model is not a ratio"
+            )
         family, sites = self.outcome.likelihood, self.information
         more: dict[str, Any] = {}
         if sites is not None and family is not None:

@@ -225,7 +225,7 @@ def summarise(
         calibration_table=table,
         residuals=sum(residuals[1:], residuals[0]) if residuals else None,
         notes=[
-            f"{name} does not tell {' and '.join(one.withheld)}, since counts would be too small; what is over all "
+            f"{name} withholds {' and '.join(one.withheld)}, since counts would be too small; what is over all "
             "sites is without it"
             for name, one in zip(names, answers, strict=True)
             if one.withheld

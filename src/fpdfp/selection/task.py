@@ -353,8 +353,8 @@ class Wide:
         if len(features) > MOST:
             raise ArgumentError(
                 "problems",
-                f"must have solutions with at most {MOST:,} features together, but {len(features):,} would have to be "
-                "worked with: give fewer or larger weights, or call fpdfp.solve for each",
+                f"must have solutions with at most {MOST:,} features together, but {len(features):,} are needed: "
+                "give fewer or larger weights, or call fpdfp.solve for each",
             )
         self.features = features
         made = Batch(self._restrict(features), self.batch.folds, self.batch.samples, problems=0)
