@@ -2,7 +2,7 @@
 
     python -m tools.words [--list]
 
-The limits are checked by the tests: two phrases per 1,000 words, and 35 words a sentence.
+The limits are checked by the tests: one phrase per 1,000 words, and 35 words a sentence.
 """
 
 from __future__ import annotations
