@@ -18,13 +18,13 @@ def test_the_commands_exist_with_their_options() -> None:
 
 def test_other_pages_repeat_figures_of_evidence_that_they_link_to() -> None:
     found = list(figures.repeated())
-    assert len(found) > 10
+    assert len(found) >= 5
     assert [one for one in found if not one[2]] == []
 
 
 def test_tables_have_the_stored_numbers() -> None:
     found = list(figures.stored())
-    assert len(found) > 50
+    assert len(found) > 40
     assert [one for one in found if not one[2]] == []
 
 

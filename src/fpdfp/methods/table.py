@@ -105,10 +105,10 @@ def markdown() -> str:
     for method in ORDER:
         name, *rest = row(method)
         lines.append(f"| `{name}` | " + " | ".join(rest) + " |")
-    lines += ["", "## What is proved", "", "| method | description | proved | reference |", "| --- " * 4 + "|"]
+    lines += ["", "## What is proved", "", "| method | proved | reference |", "| --- " * 3 + "|"]
     for method in ORDER:
         traits = method.traits
-        lines.append(f"| `{method.__name__}` | {traits.title} | {traits.proved} | {traits.reference} |")
+        lines.append(f"| `{method.__name__}` | {traits.proved} | {traits.reference} |")
     return "\n".join(lines) + "\n"
 
 
