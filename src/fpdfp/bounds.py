@@ -10,7 +10,7 @@ weak duality (Fenchel and Rockafellar) bounds F(x) − F* by a sum of terms that
 
 With a ridge on every coordinate θ = φ'(z) and any v will do. Without one a dual point is made feasible in three ways:
 
-* by a direction d, θ = φ'(z) − φ''(z) Ad: a Newton step in the dual, along what g∘B does not see (an intercept, the
+* by a direction d, θ = φ'(z) − φ''(z) Ad: A Newton step in the dual, along what g∘B does not see (an intercept, the
   constants of a total variation), or along all of x but where the Hessian is flat;
 * by v ← v − w with Bᵀw = q + Rx + Bᵀv;
 * by scaling, (sθ, sv), until sv is in the domain of g*, as is usual for the lasso.

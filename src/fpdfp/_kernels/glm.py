@@ -6,7 +6,7 @@ rows' losses, and ``shifts`` are added to their linear forms, both may be None. 
 ``l2``, values the ridge itself, which all clients share.
 
 A matrix is four arguments, here and in the kernels of other losses: a dense X, or ``data``, ``indices`` and ``indptr``
-of a CSR matrix; the others are None, and Numba excludes what is done with them.
+of a CSR matrix. The others are None, and Numba excludes what is done with them.
 
 φ is a function (z, y, p, q) to a number that is compiled to machine code by itself, and kernels call it by its address,
 which is a number. So a kernel is compiled once for all of them, and a new family of losses compiles only its own

@@ -374,7 +374,7 @@ class RemoteParticipants(Participants):
     """The clients of a run at the sites of an engine.
 
     ``memory`` is what the server knows of what clients remember, with the number of messages that it has confirmed to
-    each (``version``): the fields that depend on decoded messages alone are always those of the clients; the others,
+    each (``version``). The fields that depend on decoded messages alone are always those of the clients. The others,
     where the server may know them at all, are those of the last checkpoint.
     """
 

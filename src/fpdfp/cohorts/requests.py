@@ -517,7 +517,7 @@ def name_of(kind: type) -> str:
 def dump(value: Any) -> Any:
     """Return an object as a tree of a parcel.
 
-    A site must not execute what a server sends, so pickles are not used: an object is written as the name of its class
+    A site must not execute what a server sends, so pickles are not used. An object is written as the name of its class
     and the arguments of its constructor, and made anew by that constructor, which checks them.
 
     >>> import fpdfp

@@ -29,7 +29,7 @@ def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> 
 
     Each view is weighted, filtered with a ramp along u, and back-projected. Up to sampling, the result is exact in the
     plane of the circle, and above and below it is more accurate the smaller the cone angle is. Full turns and short
-    scans with any angles are supported, and so are detectors with an offset: if the panel sees a little more than one
+    scans with any angles are supported, and so are detectors with an offset. If the panel sees a little more than one
     half of the object in a full turn, the views are weighted accordingly. Rows may run from the top. Views of tilted
     panels, and of sources and panels that are up to 1 % of the radius off a circle, are resampled to those of the
     nearest one.

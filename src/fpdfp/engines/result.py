@@ -197,7 +197,7 @@ class Result:
     certificate
         Duality gap where one is known, residual of Lemma 1, violation of constraints. Where the run has not needed it
         (without ``tol``, or where clients have certified the gap by two numbers each) it is computed when it is first
-        read; what this sends is then part of ``traffic["end"]``. It takes at most as many products
+        read. What this sends is then part of ``traffic["end"]``. It takes at most as many products
         with B as the run had rounds where B is large, and has no gap if these are not enough.
     privacy
         What the rounds have cost, with client-level privacy: ε, δ and their unit. None without it.

@@ -94,7 +94,7 @@ def solve(
         Fourier transform for images. Some or all clients send something once for it, counted in
         ``traffic["preconditioner"]``. With ``tol`` and up to 256 features (1,000
         unless ``prefer`` is ``"balanced"``) a run begins with Newton steps where sizes predict that this costs less in
-        the sense of ``prefer``; otherwise it ends with them once its rounds have cost as much as they would.
+        the sense of ``prefer``. Otherwise it ends with them once its rounds have cost as much as they would.
         ``print(result)`` shows the choice and its reason. Losses without Lipschitz constants (Poisson, gamma) take
         :class:`fpdfp.ProximalNewton`, up to 1,000 coefficients.
     rounds
@@ -148,11 +148,11 @@ def solve(
         same run earlier. Such a run may begin or end with Newton steps, in each of which all clients take part,
         whatever ``clients_per_round`` is, and which count as rounds.
         Without ``method``, for a linear model with an l1 norm of x itself (B the identity), a run with at least 128
-        features begins with those that are likely to matter (``result.features``); but not where fewer than one of 100
-        clients takes part in a round. The certificate belongs to the problem with all features.
+        features begins with those that are likely to matter (``result.features``). It does not where fewer than one of
+        100 clients takes part in a round. The certificate belongs to the problem with all features.
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
-        by default 1e-6, whatever ``tol`` is; a run that continues takes it from its checkpoint. It is a hint: it stops
+        by default 1e-6, whatever ``tol`` is. A run that continues takes it from its checkpoint. It is a hint: it stops
         nothing.
     prefer
         What an automatic preconditioner is to save. ``"rounds"``: the number of rounds; with at most 1,000 features all
@@ -171,7 +171,7 @@ def solve(
         Whether to show a progress bar; None shows it where standard error is a terminal.
     scratch
         A folder, made if it is missing, for temporary files that hold what clients remember, where that is an array of
-        more than 64 MiB: the operating system then keeps as much of it in memory as there is room. The files have no
+        more than 64 MiB. The operating system then keeps as much of it in memory as there is room. The files have no
         names and go with the run. By default this is in memory; with an ``engine``, the server's copies of more than
         256 MiB are in such files regardless, in the folder of ``checkpoint``, or else in the temporary folder.
     privacy

@@ -1,6 +1,6 @@
 """A site's process: it dials out to the hub, answers what analysts ask with the site's desk, and stays.
 
-It opens no port. Where the connection is lost, or the hub is not there, it tries again, ever more seldom; requests are
+It opens no port. Where the connection is lost, or the hub is not there, it tries again, ever more seldom. Requests are
 answered in the order in which they come, and those for which no one waits any longer are excluded.
 """
 

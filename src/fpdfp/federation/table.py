@@ -379,7 +379,7 @@ class SiteTable:
         """Return the rows that are used as a model has them; ``site`` is the name of the site that has them.
 
         Where effects change with time, and with ``split``, a row becomes one for each stretch up to an event of any
-        row, with the time of its end in the features; rows of a person belong together.
+        row, with the time of its end in the features. Rows of a person belong together.
         """
         used, rows = self.complete(spec.design)
         if not used.any():

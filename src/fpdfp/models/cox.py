@@ -34,7 +34,7 @@ from fpdfp.traffic import count_exchange
 class FederatedCoxRegression(FederatedModel):
     r"""Cox's proportional hazards, stratified by site; rows stay at their sites.
 
-    The hazard of a row a of site i is :math:`h_i(t) \exp(a^T w)`: every site, and every stratum within it, has a
+    The hazard of a row a of site i is :math:`h_i(t) \exp(a^T w)`. Every site, and every stratum within it, has a
     baseline hazard of its own, and no row is compared with one of another site. Minimises minus the partial
     log-likelihood divided by the number of rows, plus one of the penalties of :class:`FederatedLogisticRegression`,
     none by default. Without a penalty it is R's ``coxph(Surv(time, event) ~ … + strata(site))``, in about its

@@ -192,7 +192,7 @@ class CrossValidation:
     ----------
     folds
         In how many folds each site divides its rows at random, classes evenly; ``"sites"`` to exclude one site at a
-        time; or an array with the fold of each row, a splitter of scikit-learn, or its pairs of training and test rows,
+        time. Or an array with the fold of each row, a splitter of scikit-learn, or its pairs of training and test rows,
         whose test rows must be all rows once.
     alphas
         How many weights, from the smallest whose solution is zero down to ``ratio`` times that; or the weights.
@@ -210,7 +210,7 @@ class CrossValidation:
         standard error of that.
     tol, rounds
         The relative accuracy of the problems of the cross-validation, as it is estimated, and the most exchanges.
-        Scores are about the root of it from exact ones: with 1e-4 the weight of the best score is found up to 41 steps
+        Scores are about the root of it from exact ones. With 1e-4 the weight of the best score is found up to 41 steps
         of 100 away, with 1e-7 it is the weight of exact scores, or its neighbour.
     checkpoint
         A folder to which all answers of sites, and the fit at the end, are written. After an interruption the same

@@ -47,7 +47,7 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         As in :class:`FederatedLogisticRegression`; by default ``"none"``.
     site_effects
         ``"none"``, or an intercept of each site: ``"fixed"`` for differences to the first site, not penalised, or
-        ``"random"`` for differences to their mean with a normal distribution, whose variance is estimated by penalised
+        ``"random"`` for differences to their mean with a normal distribution. The variance is estimated by penalised
         quasi-likelihood (Breslow and Clayton 1993; for the gaussian family this is restricted maximum likelihood).
         With few rows at each site and outcomes of two values it underestimates the variance. Standard errors are those
         of a mixed model; there is no likelihood, so neither AIC nor likelihood ratio tests.

@@ -41,9 +41,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         ``"sparse group"``, ``"mcp"``, ``"scad"``, ``"fused"``, ``"graph"``, ``"ridge"``; or ``"none"``. None means
         ``"none"`` for a formula, so that the summary has standard errors, and ``"l1"`` for a matrix.
     bounds
-        The least and the largest value of coefficients (not of the intercept), for features as they are given: a pair
-        of numbers or arrays, None or infinite for no limit, or a dictionary of such pairs by feature or term. There are
-        no standard errors then.
+        The least and the largest value of coefficients (not of the intercept), for features as they are given. A pair
+        of numbers or arrays, None or infinite for no limit, or a dictionary of such pairs by feature or term. Standard
+        errors are not available then.
     start
         Where coefficients start from: an array of a number for each feature, perhaps with the intercept after them (a
         row for each of several classes), or a dictionary by feature, term and ``"Intercept"``.

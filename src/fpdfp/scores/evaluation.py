@@ -260,7 +260,7 @@ def _measures(
 def limit(name: str, found: Estimate, sums: Array, level: float) -> Measure:
     """Return a score with confidence limits.
 
-    Of accuracy these are Wilson's, with (Σw)²/Σw² rows; of the area under the curve and of concordance from the
+    Of accuracy these are Wilson's, with (Σw)²/Σw² rows. Of the area under the curve and of concordance from the
     standard error on the scale of log-odds, widened by the bound; of others the value ± its standard errors.
     """
     value, bound, error = found

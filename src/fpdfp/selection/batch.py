@@ -12,7 +12,7 @@ What makes many of them cheap is what they share:
 - Hessians: one at a point serves all problems whose solutions are near it, with any rows excluded, corrected by the
   gradients around (BFGS). Each problem has its own gradients, so that a Hessian that is a little off costs an
   exchange, and no accuracy. More are requested where steps have proved poor.
-- Starts: of the problems with all rows one in eight is solved first, then the same ones with rows excluded, and then
+- Starts. Of the problems with all rows one in eight is solved first, then the same ones with rows excluded, and then
   those in between, each from the model around the best point that is known for its rows.
 - Digits: points and gradients are rounded so that a hundredth of the tolerance is lost.
 

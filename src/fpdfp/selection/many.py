@@ -417,7 +417,7 @@ def solve_many(
     Parameters
     ----------
     problems
-        Problems of the same losses and weights, with at most 2,000 coefficients; or with an l1, elastic-net or group
+        Problems of the same losses and weights, with at most 2,000 coefficients. Or with an l1, elastic-net or group
         norm of x itself and losses of bounded curvature, with solutions of at most 2,000 features together. Neighbours
         in the list should be similar: of a path, in the order of its weights.
     folds
