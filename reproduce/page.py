@@ -61,6 +61,7 @@ def regression(stored: dict[str, Any]) -> str:
             sent = (case["bits_up"]["median"][-1] + case["bits_once_up"]) / 1e6
             found.setdefault(label, {})[name] = error, f"{sent:,.1f}"
     blank = ("", "")
+    found = dict(sorted(found.items(), key=lambda one: one[0].startswith("automatic")))
     return rows([[label, *(cell for name in ROWS for cell in one.get(name, blank))] for label, one in found.items()])
 
 

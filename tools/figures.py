@@ -2,9 +2,9 @@
 
     python -m tools.figures
 
-Pages in ``docs/results`` name the commands of their figures, section by section. Where a section links to stored numbers
-(``.json``), the numbers of the next table are among them. Other pages repeat figures of pages that they link to. The
-tests check all of this.
+Pages in ``docs/results`` name the commands of their figures, section by section. Where a section links to stored
+numbers (``.json``), the numbers of the next table are among them. Other pages repeat figures of pages that they link
+to. The tests check all of this.
 """
 
 from __future__ import annotations

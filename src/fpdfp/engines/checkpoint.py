@@ -2,8 +2,8 @@
 
 A checkpoint is a ``.npz`` archive without pickles, followed by the digest of its bytes. It holds the arrays of the
 method's state, of the clients' memory and of what the server has sent, the columns of the history, and a JSON text
-with the round, the totals and a description of the run. Randomness is a function of seed and round, so no generator state is
-needed.
+with the round, the totals and a description of the run. Randomness is a function of seed and round, so no generator
+state is needed.
 """
 
 from __future__ import annotations

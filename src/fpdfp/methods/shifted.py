@@ -177,8 +177,8 @@ class ShiftedPDFP(PreconditionedMethod):
     definite (one dual step) or if the prox of g∘B is exact. The proof is in ``docs/mathematics.md``, also for clients
     drawn with unequal probabilities p_i, where ĝ = h̄ + (1/N) Σ_S m_i/p_i. ``"auto"`` takes
     γ = 1/(L + 2L̄ω'/N), ω' = (1 + ω)N/n − 1, with L of f, L̄ = ΣL_i²/ΣL_i of the clients. It takes the typical
-    error of Q for ω, which for a quantizer is far below the bound. Nothing is proved with that, with momentum, with inexact proxes,
-    with mini-batches, with a compressed downlink, or for other B.
+    error of Q for ω, which for a quantizer is far below the bound. Nothing is proved with that, with momentum, with
+    inexact proxes, with mini-batches, with a compressed downlink, or for other B.
 
     Parameters
     ----------
