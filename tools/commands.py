@@ -1,7 +1,4 @@
-"""Print the reference of the command line as a page: every command with its options.
-
-python -m tools.commands > docs/reference/commands.md
-"""
+"""The reference of the command line as a page of the site: every command with its options. Run it to see the page."""
 
 from __future__ import annotations
 

@@ -29,7 +29,6 @@ GIVEN: dict[str, set[str]] = {
     "docs/howto/flower.md": {"600 s"},
     "docs/howto/own-operator.md": {"0.01 %"},
     "docs/mathematics.md": {"1.1 times"},
-    "docs/reference/commands.md": {"1.8 MB"},
     "docs/threat-model.md": {"300 rounds", "94 %"},
 }
 

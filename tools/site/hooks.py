@@ -1,4 +1,4 @@
-"""Pages outside ``docs/``: the README as the front page, the changelog, how to contribute, and what they link to.
+"""Pages outside ``docs/``: the README as the front page, the changelog, how to contribute, the command line, settings.
 
 On a code host their links go to ``docs/…``; on the site the same links go to its pages.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+import runpy
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ def on_files(files: Files, config: Any) -> Files:
     for target, (title, source) in SETTINGS.items():
         text = (ROOT / "src" / "fpdfp" / source).read_text()
         files.append(File.generated(config, target, content=f"# {title}\n\n```toml\n{text}```\n"))
+    commands = runpy.run_path(str(ROOT / "tools" / "commands.py"))["page"]()
+    files.append(File.generated(config, "reference/commands.md", content=commands))
     for name in ASSETS:
         files.append(File.generated(config, name, content=(ROOT / name).read_text()))
     return files
