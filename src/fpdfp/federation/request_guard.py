@@ -404,7 +404,7 @@ class RequestGuard:
         return answer
 
     def _answer_descriptive(self, question: Any) -> Any:
-        """Answer a question about columns by group: rows that tell few are withheld, or refused."""
+        """Answer a question about columns by group: groups of few rows are withheld, or refused."""
         factors = [one.coded for one in (*getattr(question, "factors", ()), question.by) if one is not None]
         for name in (*question.columns, *factors):
             guard.check_column(name, self.policy)
