@@ -157,6 +157,8 @@ class Question(abc.ABC):
     name: ClassVar[str]
     reveals: ClassVar[Reveals]
     answers: ClassVar[type] = Columns
+    #: The precision in which messages of clients are decoded.
+    sent_dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
     #: Whether clients may be asked some at a time, and the sums of their parts be added.
     in_parts: ClassVar[bool] = True
     #: Whether an answer of one site is none of its results, so that a policy which shows none lets it through: the

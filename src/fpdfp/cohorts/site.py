@@ -29,6 +29,7 @@ from fpdfp.errors import MessageError
 from fpdfp.losses.base import Losses
 from fpdfp.methods.base import Algorithm, Certifying, Remembering
 from fpdfp.precondition.base import Announced
+from fpdfp.precondition.exchange import Slopes
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import QUANTIZE, Draws, Purpose
 from fpdfp.traffic import FULL, Downlink, digest
@@ -224,6 +225,8 @@ class Site:
             if isinstance(known, Lacking):
                 return known
             question = known
+        if isinstance(question, Slopes) and question.values:
+            self.point = question.points_at(self.losses.shape).x[0].astype(self.losses.dtype)
         scaling, total = (None, 1.0) if place is None else (place.scaling, place.total)
         sent = question.answer(LocalLosses(self._offered, own, scaling, (), total))
         return sent if not isinstance(sent, tuple) else self._encode(question, sent, own, place)

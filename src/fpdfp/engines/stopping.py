@@ -12,6 +12,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.engines.finish import Finish
+from fpdfp.engines.looks import LOOSEST, look
 from fpdfp.engines.result import clean_point
 from fpdfp.engines.run import Certified, Run
 from fpdfp.errors import AbsentError, CheckpointError
@@ -24,9 +25,6 @@ log = logging.getLogger("fpdfp.engines")
 #: and by gradients, which cost as much as some 50 rounds. On 12 problems with sparse binary features, each to four
 #: tolerances, the mean product of rounds and bits is least with 3 (1, 2, 3, 5, 10 were tried).
 CHEAP, DEAR = 10.0, 3.0
-#: The largest relative gap that a run looks for. After a look the next one is for the next smaller power of ten: so the
-#: looks of a run do not depend on its tolerance, and a looser one ends it earlier.
-LOOSEST = 1e-3
 #: Rounds between looks that ask clients grow with this factor: a run ends at most so much later than it could.
 PATIENCE = 1.1
 #: The same for looks that more is sent for than the two numbers of each client.
@@ -221,9 +219,11 @@ class Stopping:
         doubtful = not self.doubted and run.predicted_gap() <= DOUBT * self.target * run.scale
         self.doubted, plain = self.doubted or doubtful, plain and not (thorough or doubtful)
         # Coordinates other than those of x leave zeros at 1e-12, of which a gap near rounding consists.
-        coarse = plain and self.target >= FINE
-        x = run.problem.model.make_feasible(run.x) if coarse else clean_point(run, run.x, run.v)
-        certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round, slopes_only=plain)
+        if plain and self.target >= FINE:
+            x, _, certificate = look(run, run.x, run.v, self.target)
+        else:
+            x = clean_point(run, run.x, run.v)
+            certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round, slopes_only=plain)
         tracks = isinstance(run.algorithm, TracksObjective)
         run.level, self.seen = certificate.objective, (certificate.objective, certificate.violation)
         if certificate.gap is not None:
