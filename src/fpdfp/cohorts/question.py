@@ -35,6 +35,7 @@ from fpdfp.compress import Compressor
 from fpdfp.compress.base import DTYPES
 from fpdfp.errors import MessageError, Refusal
 from fpdfp.folds import Folds
+from fpdfp.traffic import payload
 
 #: What may be known of losses without their rows: every question may read it.
 PUBLIC = frozenset({
@@ -171,6 +172,11 @@ class Question(abc.ABC):
 
         A named tuple of arrays with a leading client axis is sent as :class:`Columns`.
         """
+
+    @property
+    def sent_bits(self) -> int:
+        """The bits of the question to one client."""
+        return payload(self)
 
     @property
     def tells_pairs(self) -> bool:

@@ -16,14 +16,15 @@ from fpdfp.cohorts.local import clients_of
 from fpdfp.compress import QSGD
 from fpdfp.engines.run import Run
 from fpdfp.precondition.base import Announced
+from fpdfp.precondition.cost import LOOK_BITS
 from fpdfp.precondition.exchange import MOST_LEVELS, Slopes
 from fpdfp.problem import Certificate, Seen
 
 #: The largest relative gap that a run looks for. After a look the next one is for the next smaller power of ten: so the
 #: looks of a run do not depend on its tolerance, and a looser one ends it earlier.
 LOOSEST = 1e-3
-#: The bits of an entry of x and of a gradient for a relative gap of 1e-3; a tenth of the gap takes 3.3 more.
-BITS = 16
+#: The smallest relative gap that is looked for with rounded gradients.
+SMALLEST = 1e-8
 
 
 class Look(NamedTuple):
@@ -45,12 +46,12 @@ class Look(NamedTuple):
 
 
 def count_levels(gap: float) -> int:
-    """Return the levels of entries of gradients for a relative gap, at most those that a message can have.
+    """Return the levels of entries for a relative gap, each tenth of which takes 3.3 bits more.
 
     >>> count_levels(1e-3), count_levels(1e-6)
     (32767, 32766999)
     """
-    return int(min((2.0 ** (BITS - 1) - 1) * max(1e-3 / gap, 1.0), MOST_LEVELS))
+    return int(min((2.0 ** (LOOK_BITS - 1) - 1) * max(1e-3 / gap, 1.0), MOST_LEVELS))
 
 
 def look(run: Run, x: Array, v: Array | None, gap: float) -> Look:
@@ -71,8 +72,8 @@ def look(run: Run, x: Array, v: Array | None, gap: float) -> Look:
     told = announce(x, levels)
     x = np.zeros_like(x) if told is None else told.array.astype(x.dtype)
     question = Slopes(told, levels, values=True)
-    sums, count, up, _ = clients_of(problem).ask(question, seed=run.options.seed)
-    run.meter.count("certificate", up, count * question.bits)
+    sums, count, up, down = clients_of(problem).ask(question, seed=run.options.seed)
+    run.meter.count("certificate", up, down)
     run.meter.tell(x)
     seen = Seen(float(sums.value) / count, sums.slope / count, float(sums.error) / count)
     certificate = problem.certificate(x, v, thorough=False, slopes_only=True, seen=seen)

@@ -224,9 +224,9 @@ class Slopemeter:
         return self._tell(slopes, ratios)
 
     def _ask(self, question: Slopes) -> tuple[Array, float]:
-        """Return means over clients, and their largest error; count what clients receive."""
-        sums, count, *_ = self._clients.ask(question)
-        self._down += count * sum(one.bits for one in (question.x, question.mask) if one is not None)
+        """Return means over clients, and their largest error."""
+        sums, count, _, down = self._clients.ask(question)
+        self._down += down
         return sums.slope / count, float(sums.error) / count
 
     def _tell(self, slopes: Array, ratios: Array) -> Looked:

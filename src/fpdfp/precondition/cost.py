@@ -40,6 +40,12 @@ PREFERENCES: tuple[Word, ...] = get_args(Word)
 #: The numbers of levels, and of clients besides all, that are considered.
 LEVELS = (15, 31, 63, 127, 255, 511)
 CLIENTS = (3, 5, 10, 20, 50, 100, 200, 500, 1000)
+#: The bits of an entry of x and of a gradient in a look for a relative gap of 1e-3, and what its messages have besides:
+#: the loss, headers and scales, up and down.
+LOOK_BITS, LOOK_UP, LOOK_DOWN = 16, 288, 144
+#: Bits of a second derivative, and about how many steps a quadratic loss then takes; those for other losses; and what
+#: the messages have besides.
+MODELS, MODEL_BITS, MODEL_UP = {24: 1.0, 16: 1.5, 10: 2.0}, 12, 288
 #: Simulated rounds end here.
 MOST = 2000
 
@@ -193,6 +199,30 @@ def of_moments(given: Circumstances, d: int, levels: int, clients: int) -> Price
     rounds = given.floor * (1.0 + d / (clients * given.rows))
     rounds += 0.4 * noise(d, clients, levels) * math.pow(given.digits, 4.5)
     return given.price(rounds, *once(given, d, levels, clients), clients, 1)
+
+
+def of_look(given: Circumstances, size: int, looks: float = 1.0) -> Price:
+    """The cost of looks at the gap by gradients of all clients."""
+    n, bits = given.n_clients * looks, LOOK_BITS * size
+    return given.price(0.0, n * (bits + LOOK_UP), n * (bits + LOOK_DOWN), given.n_clients, math.ceil(looks))
+
+
+def of_models(given: Circumstances, features: int, bits: int, models: float = 1.0) -> Price:
+    """The cost of second derivatives of all clients in some features, at some points."""
+    n, triangle = given.n_clients * models, features * (features + 1) / 2
+    return given.price(
+        0.0, n * (bits * triangle + MODEL_UP), n * LOOK_BITS * features, given.n_clients, math.ceil(models)
+    )
+
+
+def of_steps(given: Circumstances, size: int, bits: int, steps: float, models: float = 1.0) -> Price:
+    """The cost of Newton steps with models of all features: the looks after them, and the one before."""
+    return of_models(given, size, bits, models).plus(of_look(given, size, 1.0 + steps))._replace(rounds=steps)
+
+
+def choose_bits(given: Circumstances, size: int) -> int:
+    """Return the bits of second derivatives of a quadratic loss."""
+    return min(MODELS, key=lambda bits: given.score(of_steps(given, size, bits, MODELS[bits])))
 
 
 def choose(given: Circumstances, d: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.question import Points, Question, question, reveals
 from fpdfp.cohorts.serialization import OUTSIDE
 from fpdfp.compress import QSGD, Compressor, Full, Natural
-from fpdfp.precondition.base import Announced, Preconditioner, full, lower
+from fpdfp.precondition.base import Announced, Preconditioner, full, lower, read_mask
 from fpdfp.precondition.coordinates import Fourier, Scaling, Whitening
 from fpdfp.precondition.quantized import SLOPE_LEVELS, filled
 from fpdfp.problem import LocalLosses
@@ -170,7 +170,7 @@ class Slopes(Question):
         object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=2, at_most=MOST_LEVELS))
 
     @property
-    def bits(self) -> int:
+    def sent_bits(self) -> int:
         """The bits of the question."""
         return sum(one.bits for one in (self.x, self.mask) if one is not None)
 
@@ -189,10 +189,7 @@ class Slopes(Question):
         """Return the features that are requested, None for all."""
         if self.mask is None:
             return None
-        mask, count = self.mask.array, shape[-1]
-        if mask.shape != (count,) or not ((mask == 0) | (mask == 1)).all() or not mask.any():
-            raise ValueError(f"mask must have a zero or a one for each of {count} features, and a one at least")
-        return np.flatnonzero(mask)
+        return read_mask(self.mask, shape[-1])
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
         """Return how the field is sent, and its shape."""
