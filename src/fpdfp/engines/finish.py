@@ -5,9 +5,10 @@ minimises a quadratic model of f plus the penalty in these features, all others 
 value and the gradient where this leads. That gives a bound of F(x) − F*, whatever the step was made of, and the slope
 of the next model, with the same curvature for as long as steps shrink quickly.
 
-A run takes its first steps when all that it has spent, in the sense of ``prefer``, is as much as they are predicted to
+A run takes its first steps when its rounds have cost, in the sense of ``prefer``, as much as they are predicted to
 cost, and tries again whenever it has spent as much as that since. So a run costs at most about twice what one does that
-knows when to begin, and nothing of this depends on ``tol``: a looser tolerance ends the same run earlier.
+knows when to begin, besides its start, and nothing of this depends on ``tol``: a looser tolerance ends the same run
+earlier.
 """
 
 from __future__ import annotations
@@ -38,8 +39,6 @@ REACHED = {24: 1e-8, 16: 1e-5, 10: 1e-3}
 POINT_LEVELS = 2047
 #: The steps that an attempt is predicted to take, and the most that it takes.
 STEPS, MOST_STEPS = 3, 20
-#: Expected gaps are kept from rounds of which each is so many times the one before.
-SPACING = 1.2
 #: The most features of a model: clients send a message of the square of that, 500,000 numbers of BITS, about 0.75 MB.
 MOST = 1000
 #: Features count whose slopes are so large a part of their weights.
@@ -65,10 +64,10 @@ class Finish:
         self.run, self.tol = run, tol
         #: The best point of the latest attempt.
         self.reached = run.x
-        #: The rounds, and the bits up and down, that the run had spent after the last attempt.
+        #: The rounds, and the bits up and down, that the run had spent after the last attempt, and before its rounds.
         self.since = (0, 0, 0)
-        #: Rounds, and the relative gap that the server expected after them.
-        self.trend: list[tuple[int, float]] = []
+        if run.options.prefer != "balanced":  # every round multiplies what the start has cost
+            self.rest()
         problem, choices = run.problem, run.prepared.choices
         losses = problem.losses
         self.applies = (
@@ -93,7 +92,7 @@ class Finish:
         if not self.applies:
             return False
         if run.round == 0:
-            return self.at_once and self.since == (0, 0, 0)
+            return self.at_once and run.traffic["certificate"].up == 0  # once
         assert isinstance(run.algorithm, Certifying)
         count = len(self.features(run.x, run.algorithm.estimate_slope(run.state)))
         spent = self._spent(self.since)
@@ -101,29 +100,7 @@ class Finish:
             return False
         given = self._given
         steps = cost.of_models(given, count, self.bits).plus(self._price_steps(STEPS + 1))._replace(rounds=STEPS)
-        if given.score(spent.plus(steps)) > given.score(spent.plus(spent)):
-            return False
-        whole, left = self._spent((0, 0, 0)), self._count_left()
-        return left is None or given.score(whole.plus(steps)) < given.score(whole.plus(given.price(left)))
-
-    def watch(self) -> None:
-        """Take note of the gap that the server expects, at ever fewer rounds."""
-        run = self.run
-        if self.applies and run.round > (self.trend[-1][0] * SPACING if self.trend else 0):
-            gap = run.predicted_gap() / run.scale
-            if 0 < gap < math.inf:
-                self.trend.append((run.round, gap))
-
-    def _count_left(self) -> float | None:
-        """Return how many rounds are left as far as the server knows, by what the last half of them have gained."""
-        run = self.run
-        gap = run.predicted_gap() / run.scale
-        early = [one for one in self.trend if one[0] <= run.round / 2]
-        if not early or not 0 < gap < math.inf:
-            return None
-        start, before = early[-1]
-        rate = math.log(before / gap) / (run.round - start)
-        return max(math.log(gap / self._given.accuracy), 0.0) / rate if rate > 0 else math.inf
+        return given.score(spent.plus(steps)) <= given.score(spent.plus(spent))
 
     def take(self) -> tuple[Certified, Certificate] | None:
         """Look at the gap, and take steps until the tolerance is certified; None where they do not lead there."""
@@ -171,7 +148,7 @@ class Finish:
         return max(min(LOOSEST, before**2), SMALLEST)
 
     def rest(self) -> None:
-        """Take note of what was spent when an attempt has ended in vain."""
+        """Take note of what was spent before rounds, or before more of them."""
         spent = self._spent((0, 0, 0))
         self.since = (int(spent.rounds), int(spent.up), int(spent.down))
 

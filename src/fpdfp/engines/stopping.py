@@ -113,7 +113,6 @@ class Stopping:
         run = self.run
         if run.round <= self.looked:
             return None
-        self.finish.watch()
         finishing = self.finish.is_due()
         due = last or (run.round > 0 and self.is_due())
         if not (due or finishing):
@@ -134,15 +133,15 @@ class Stopping:
     def keep_schedule(self) -> None:
         """Have checkpoints say when the looks are."""
         kept = {name: one for name, one in vars(self).items() if name in SCHEDULE}
-        self.run.schedule = json.dumps([kept, self.finish.since, self.finish.trend, self.run.level])
+        self.run.schedule = json.dumps([kept, self.finish.since, self.run.level])
 
     def _go_on(self, schedule: str) -> None:
         """Go on with the looks of a run that is resumed."""
         if schedule:
-            saved, since, trend, level = json.loads(schedule)
+            saved, since, level = json.loads(schedule)
             if self.automatic or saved["target"] == self.tol:  # the looks of a method that was given are for tol
                 vars(self).update(saved)
-                self.finish.since, self.finish.trend, self.run.level = tuple(since), [tuple(one) for one in trend], level
+                self.finish.since, self.run.level = tuple(since), level
         self.keep_schedule()
 
     def describe(self, ending: Ending) -> str:
