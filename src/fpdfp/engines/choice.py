@@ -115,11 +115,11 @@ def predict_prices(problem: Problem, options: RunOptions, purpose: Purpose) -> d
         exact = given._replace(round_up=vectors + 64.0 * triangles, round_down=vectors)
         prices["ProximalNewton"] = given.score(exact.price(steps).plus(look))
     if purpose == "solve" and problem.can_expect and losses.can_restrict:
-        bits, models = cost.MODEL_BITS, steps
-        if losses.form == "quadratic":
-            bits, models = cost.choose_bits(given, d), 1.0
-            steps = cost.MODELS[bits]
-        prices["NewtonSteps"] = given.score(cost.of_steps(given, d, bits, steps, models))
+        quadratic = losses.form == "quadratic"
+        newton = (
+            cost.of_quadratic(given, d, cost.choose_bits(given, d)) if quadratic else cost.of_steps(given, d, steps)
+        )
+        prices["NewtonSteps"] = given.score(newton)
     return prices
 
 

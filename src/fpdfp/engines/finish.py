@@ -33,12 +33,12 @@ from fpdfp.problem import Certificate
 from fpdfp.quadratic.solve import minimise
 from fpdfp.quadratic.statement import Quadratic
 
-#: The relative gap that a first step on a quadratic leads to, by the bits of second derivatives.
-REACHED = {24: 1e-8, 16: 1e-5, 10: 1e-3}
 #: The levels of the point at which clients give second derivatives.
 POINT_LEVELS = 2047
 #: The steps that an attempt is predicted to take, and the most that it takes.
 STEPS, MOST_STEPS = 3, 20
+#: Features differ by far whose second derivatives do so many times.
+UNEVEN = 2.0**16
 #: The most features of a model: clients send a message of the square of that, 500,000 numbers of BITS, about 0.75 MB.
 MOST = 1000
 #: Features count whose slopes are so large a part of their weights.
@@ -74,6 +74,8 @@ class Finish:
             choices.automatic and isinstance(run.algorithm, Certifying) and run.can_predict_gap
             and problem.model.xp is np and len(losses.shape) == 1 and losses.can_restrict and problem.penalty.finite
         )  # fmt: skip
+        #: Whether x and gradients may be rounded in looks: not where features differ by far.
+        self.rounds_x = True
         self.bits = cost.choose_bits(self._given, losses.shape[-1]) if losses.form == "quadratic" else cost.MODEL_BITS
         #: Whether the run is to begin with steps.
         self.at_once = self.applies and getattr(run.method, "preconditioner", "auto") is None
@@ -110,7 +112,7 @@ class Finish:
         hessian: Array | None = None
         value = before = math.inf
         for step in range(MOST_STEPS + 1):
-            x, slope, certificate = look(run, x, v, self._predict(before))
+            x, slope, certificate = look(run, x, v, self._predict(before), rounded=self.rounds_x)
             gap = math.inf if certificate.gap is None else certificate.gap / certificate.scale
             if certificate.gap is not None and certificate.gap <= self.tol * certificate.scale:
                 return Certified(certificate.gap, certificate.objective, certificate.scale, x), certificate
@@ -143,8 +145,8 @@ class Finish:
         """
         if self.run.options.prefer == "rounds":
             return SMALLEST
-        if self.run.problem.losses.form == "quadratic" and before < math.inf:
-            return max(min(REACHED[self.bits], before**2), SMALLEST)
+        if self.run.problem.losses.form == "quadratic":
+            return max(min(cost.MODELS[self.bits][1], before**2), SMALLEST)
         return max(min(LOOSEST, before**2), SMALLEST)
 
     def rest(self) -> None:
@@ -198,7 +200,9 @@ class Finish:
             sums, count, up, down = clients_of(problem).ask(question, seed=run.options.seed)
             run.meter.count("certificate", up, down)
             hessian = full(sums[0] / count)
-            if (np.diag(hessian) > 0).all():
+            sizes = np.diag(hessian)
+            self.rounds_x = self.rounds_x and sizes.max() <= UNEVEN * sizes.min()
+            if (sizes > 0).all():
                 return raise_noise(hessian)
             if not self._can_refine:
                 return None

@@ -16,7 +16,7 @@ from fpdfp.cohorts.local import clients_of
 from fpdfp.compress import QSGD
 from fpdfp.engines.run import Run
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.cost import LOOK_BITS
+from fpdfp.precondition.cost import look_bits
 from fpdfp.precondition.exchange import MOST_LEVELS, Slopes
 from fpdfp.problem import Certificate, Seen
 
@@ -46,15 +46,15 @@ class Look(NamedTuple):
 
 
 def count_levels(gap: float) -> int:
-    """Return the levels of entries for a relative gap, each tenth of which takes 3.3 bits more.
+    """Return the levels of entries for a relative gap.
 
-    >>> count_levels(1e-3), count_levels(1e-6)
-    (32767, 32766999)
+    >>> count_levels(1e-3), count_levels(1e-4)
+    (32767, 327679)
     """
-    return int(min((2.0 ** (LOOK_BITS - 1) - 1) * max(1e-3 / gap, 1.0), MOST_LEVELS))
+    return int(min(2.0 ** (look_bits(gap) - 1) - 1, MOST_LEVELS))
 
 
-def look(run: Run, x: Array, v: Array | None, gap: float) -> Look:
+def look(run: Run, x: Array, v: Array | None, gap: float, *, rounded: bool = True) -> Look:
     """Ask all clients for their losses and gradients at about x, as precisely as a relative gap needs.
 
     Parameters
@@ -63,9 +63,11 @@ def look(run: Run, x: Array, v: Array | None, gap: float) -> Look:
         The run, a point, and a dual point if there is one.
     gap
         The relative gap that is looked for.
+    rounded
+        Whether x and gradients may be rounded, where the problem has bounds with that.
     """
     problem = run.problem
-    if not (problem.can_round and problem.model.xp is np):
+    if not (rounded and problem.can_round and problem.model.xp is np):
         certificate = problem.certificate(x, v, thorough=False, slopes_only=problem.slopes_suffice)
         return Look(x, problem.gradient(x).astype(np.float64), certificate)
     levels = count_levels(gap)

@@ -25,6 +25,8 @@ log = logging.getLogger("fpdfp.engines")
 #: and by gradients, which cost as much as some 50 rounds. On 12 problems with sparse binary features, each to four
 #: tolerances, the mean product of rounds and bits is least with 3 (1, 2, 3, 5, 10 were tried).
 CHEAP, DEAR = 10.0, 3.0
+#: A gap this many times the one that was looked for is taken for that of a rounded x, where features differ by far.
+POOR = 30.0
 #: Rounds between looks that ask clients grow with this factor: a run ends at most so much later than it could.
 PATIENCE = 1.1
 #: The same for looks that more is sent for than the two numbers of each client.
@@ -47,7 +49,7 @@ WATCH, AT_LEAST, EVERYONE = 1.5, 20, 4
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
 SCHEDULE = (
     "slope", "next_round", "next_thorough", "promising_below", "progress", "looked", "target", "sought", "doubted",
-    "paid",
+    "paid", "rounds_x",
 )  # fmt: skip
 
 
@@ -104,6 +106,8 @@ class Stopping:
         #: The round of the latest look, and what that has shown: the objective, and the violation of constraints.
         self.looked = run.round - self.finish.at_once
         self.seen: tuple[float, float] | None = None
+        #: Whether x and gradients may be rounded in looks: until the gap is far larger than the server expected.
+        self.rounds_x = True
         #: Where no bound is known, the bits that clients send in rounds from which on a look is paid back.
         self.paid = 0
         self._go_on(run.schedule)
@@ -219,8 +223,10 @@ class Stopping:
         doubtful = not self.doubted and run.predicted_gap() <= DOUBT * self.target * run.scale
         self.doubted, plain = self.doubted or doubtful, plain and not (thorough or doubtful)
         # Coordinates other than those of x leave zeros at 1e-12, of which a gap near rounding consists.
-        if plain and self.target >= FINE:
+        coarse = plain and self.rounds_x and self.target >= FINE
+        if coarse:
             x, _, certificate = look(run, run.x, run.v, self.target)
+            self.rounds_x = certificate.gap is not None and certificate.gap <= POOR * self.target * certificate.scale
         else:
             x = clean_point(run, run.x, run.v)
             certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round, slopes_only=plain)
@@ -242,6 +248,8 @@ class Stopping:
         if not self._is_feasible(x, certificate, self.tol):
             gap = certificate.relative_gap
             return None if gap is None else self._rests(certificate.objective, gap)
+        if coarse and not (certificate.gap is not None and certificate.gap <= self.tol * certificate.scale):
+            return None  # rounding may be all that is seen
         ending = self._judge(certificate)
         if ending is not None and ending.status == "converged" and certificate.gap is not None:
             certified = Certified(certificate.gap, certificate.objective, certificate.scale, x)

@@ -112,7 +112,8 @@ def check_excluded_features(
         ratios[support] = np.inf
         added = _steepest(ratios, NEAR, max(MOST, 2 * len(support)))
     elif _is_simple(run.problem):
-        certificate = run.problem.metered(run.meter).certificate(own, thorough=False)
+        known = None if step is None else ending.certificate
+        certificate = known or run.problem.metered(run.meter).certificate(own, thorough=False)
         enough = certificate.gap is not None and certificate.gap <= tol * certificate.scale
         looked = Slopemeter(problem, method, options).bound(x, chosen.numbers)
         run.meter.count("certificate", looked.up, looked.down)
