@@ -49,7 +49,7 @@ def count_levels(gap: float) -> int:
     """Return the levels of entries for a relative gap.
 
     >>> count_levels(1e-3), count_levels(1e-4)
-    (32767, 327679)
+    (32767, 327678)
     """
     return int(min(2.0 ** (look_bits(gap) - 1) - 1, MOST_LEVELS))
 
