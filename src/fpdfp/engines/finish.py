@@ -37,7 +37,7 @@ from fpdfp.quadratic.statement import Quadratic
 POINT_LEVELS = 2047
 #: The steps that an attempt is predicted to take, and the most that it takes.
 STEPS, MOST_STEPS = 3, 20
-#: Features differ by far whose second derivatives do so many times.
+#: Features differ by far if their largest second derivative is more than this many times the smallest.
 UNEVEN = 2.0**16
 #: The most features of a model: clients send a message of the square of that, 500,000 numbers of BITS, about 0.75 MB.
 MOST = 1000
@@ -184,7 +184,7 @@ class Finish:
 
     @property
     def _can_refine(self) -> bool:
-        """Whether second derivatives may be sent in more bits: those of a quadratic are the same everywhere."""
+        """Whether second derivatives may be sent in more bits: for a quadratic, where they are the same everywhere."""
         return self.run.problem.losses.form == "quadratic" and self.bits < max(cost.MODELS)
 
     def _ask(self, features: IntArray, x: Array, *, finer: bool) -> Array | None:
