@@ -177,7 +177,8 @@ class Feasibility:
         kernel = self.kernel.reshape(-1, r.size)
         if not len(kernel):
             return r
-        weighted = kernel * (weights / weights.max()).ravel()
+        largest = weights.max() or 1.0  # 0 where no entry may move
+        weighted = kernel * (weights / largest).ravel()
         part = self.xp.linalg.pinv(weighted @ kernel.T, EPS) @ (kernel @ r.ravel())
         projected: Array = r - (part @ weighted).reshape(r.shape)
         return projected

@@ -53,7 +53,7 @@ from fpdfp.errors import AbsentError, ArgumentTypeError, DivergenceError, Messag
 from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form, Losses
 from fpdfp.losses.linear import CURVATURES, DENSE_HESSIAN, form_rounding, sum_rounding
-from fpdfp.methods.base import Algorithm, Certifying, Remembering
+from fpdfp.methods.base import Algorithm, Certifying, Method, Remembering
 from fpdfp.methods.base import Question as Asked
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.base import Announced, full
@@ -174,7 +174,7 @@ class RemoteEngine(Transport):
             raise ArgumentTypeError("problem", f"must have the losses of this engine, got {problem.losses!r}")
         return problem
 
-    def add_options(self, problem: Problem, options: RunOptions) -> RunOptions:
+    def add_options(self, problem: Problem, options: RunOptions, method: Method | None) -> RunOptions:
         """Return the options of a run with what this engine adds to them: nothing, where it keeps no records."""
         return options
 

@@ -208,10 +208,10 @@ class Loop:
             while run.round < options.rounds:
                 run.advance()
                 self.unsaved = True
-                if options.is_due(run.round):
+                if due := options.is_due(run.round):
                     self.try_to_evaluate()
                 ended = self.find_ending(interrupt)  # before the checkpoint, which is to have its bits
-                if run.history.last()["round"] == run.round or run.round % SHOWN == 0:
+                if due or run.round % SHOWN == 0:
                     bar.update(run.round, run.history.last()["objective"], run.traffic.up)
                 if ended is not None:
                     return ended

@@ -250,7 +250,7 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
         if engine is not None:
             problem = engine.attach(problem)
             engine.collector.records.clear()  # exchanges are reported for each run
-            options = engine.add_options(problem, options)
+            options = engine.add_options(problem, options, method)
         options = dataclasses.replace(options, prefer=name_network(options.prefer, engine))
         before = None if engine is None else engine.carried
         result = _Solve(problem, method, options, engine, given).go()

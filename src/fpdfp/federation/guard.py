@@ -300,7 +300,11 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
         # Robust errors with and without clusters differ by products of rows that belong together.
         several = int((losses.cluster_sizes(client) > 1).sum())
         policy.refuse_if(_is_few(several, policy.cell), "clusters", f"{several} clusters", cell=policy.cell)
-    dense = check_columns(X, names, policy, others, where)
+    check_weighted(check_columns(X, names, policy, others, where), weights, policy, where)
+
+
+def check_weighted(dense: Array, weights: Array, policy: Policy, where: str = "") -> None:
+    """Refuse weights, and columns with them, that leave few rows."""
     if weights.min() < weights.max():
         check_weights(weights, policy, where)
         _check_leverage(dense * np.sqrt(weights)[:, None], policy, where)
@@ -836,11 +840,16 @@ def look_along(rule: PointRule, x: Array, point: Array) -> None:
     if isinstance(losses, Cox):
         _look(rule, point[-1] * x)
         return
-    X = np.column_stack([np.ones(int(losses.sizes[0])), losses._rows_of(0) @ x])
-    along = copy.copy(losses)
-    along.__dict__.pop("_whole", None)
-    along._rows = losses._rows._replace(X=X)
-    _look(PointRule(along, rule.policy, lambda *_: None), np.asarray(point, dtype=np.float64))
+    _look(PointRule(along(losses, x), rule.policy, lambda *_: None), np.asarray(point, dtype=np.float64))
+
+
+def along(losses: Any, x: Array) -> Any:
+    """Return losses whose columns are an intercept and the linear predictor at x; an offset is part of that."""
+    made = copy.copy(losses)
+    made.__dict__.pop("_whole", None)
+    X = np.column_stack([np.ones(int(losses.sizes[0])), losses.forms(x, slice(None))])
+    made._rows = losses._rows._replace(X=X, shifts=None)
+    return made
 
 
 def _look(rule: PointRule, x: Array) -> None:

@@ -42,8 +42,9 @@ class Privacy:
         ``"drop"`` rows longer than the radius of the policies, or ``"scale"`` them to it: that is biased, and there are
         no intervals, but with a radius that many rows exceed predictions are better.
     mechanism
-        ``"newton"`` for Newton steps, or ``"statistics"`` for one release of sufficient statistics. Least squares are
-        always from statistics.
+        ``"newton"`` for Newton steps, ``"statistics"`` for one release of sufficient statistics, or ``"gradients"`` for
+        proximal gradient steps, which suit many features. Least squares are always from statistics, and so is a
+        logistic model where the budget pays for fewer than three Newton steps.
 
     Examples
     --------
@@ -62,7 +63,7 @@ class Privacy:
         _checks.real("rows", self.rows, positive=True)
         mu_of(self.epsilon, self.delta)
         _checks.choice("long_rows", self.long_rows, get_args(LongRows))
-        _checks.choice("mechanism", self.mechanism, ("newton", "statistics"))
+        _checks.choice("mechanism", self.mechanism, ("newton", "statistics", "gradients"))
         for name, ends in self.ranges.items():
             if len(ends) != 2 or not -math.inf < ends[0] < ends[1] < math.inf:
                 raise ArgumentError("ranges", f"must be the least and largest value of features, got {name}: {ends!r}")

@@ -217,18 +217,22 @@ class Distribution:
 @question("moments")
 @dataclasses.dataclass(frozen=True)
 class MomentsQuestion(Question):
-    """The moments of the features; with ``diagonal`` without what is between two of them."""
+    """The moments of the features; with ``diagonal`` without what is between two of them.
+
+    Rows have the weights of the design where they are ``weighted``, as for scales that a penalty is to have.
+    """
 
     design: Design
     means: Array
     diagonal: bool = True
+    weighted: bool = False
 
-    reveals = reveals("table", designs="design", settings="means diagonal", uses="moments")
+    reveals = reveals("table", designs="design", settings="means diagonal weighted", uses="moments")
     answers = Moments
 
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
-        return table.moments(self.design, self.means, diagonal=self.diagonal)
+        return table.moments(self.design, self.means, diagonal=self.diagonal, weighted=self.weighted)
 
     def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Moments:
         """Return the moments of all rows."""
@@ -238,7 +242,7 @@ class MomentsQuestion(Question):
         """Refuse moments of other features."""
         d = len(self.design.names)
         mean, scatter = answer.mean, answer.scatter
-        if mean.shape != (d,) or scatter.shape != ((d,) if self.diagonal else (d, d)) or answer.count < 1:
+        if mean.shape != (d,) or scatter.shape != ((d,) if self.diagonal else (d, d)) or not answer.count > 0:
             raise MessageError(f"moments must have {d} features, got {mean.shape}, {scatter.shape}")
         if (np.diagonal(scatter) if scatter.ndim == 2 else scatter).min(initial=0.0) < 0:
             raise MessageError("moments must have sums of squares of at least 0")

@@ -210,6 +210,8 @@ def find_baselines(rows: Any, x: Array, ties: Ties, times: Array | None = None) 
 
 #: Texts of at most this many different values have levels.
 MANY = 1000
+#: Refuses rows of features, with the weights of rows.
+CheckRows = Callable[[Array, Array | None], None]
 
 
 class SiteTable:
@@ -347,11 +349,11 @@ class SiteTable:
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
         return SiteTable({name: self.column(name).take(rows) for name in names}, count, derives=self.derives)
 
-    def answer(self, question: Question, check: Callable[[Array], None] | None = None, site: str = "") -> Any:
+    def answer(self, question: Question, check: CheckRows | None = None, site: str = "") -> Any:
         """Answer a question about the table.
 
-        ``check`` is given the rows that moments are of, and may refuse them; ``site`` is the name of the site that has
-        the table, for models in which sites have effects.
+        ``check`` is given the rows that moments are of and their weights, and may refuse them; ``site`` is the name of
+        the site that has the table, for models in which sites have effects.
         """
         if not isinstance(question, Question) or question.reveals.of != "table":
             raise ArgumentTypeError("question", f"must be one about a table, got {type(question).__name__}")
@@ -479,13 +481,13 @@ class TableView(NamedTuple):
     table
         The rows.
     check
-        Is given the rows that moments are of, and may refuse them.
+        Is given the rows that moments are of and their weights, None where all are 1, and may refuse them.
     site
         The name of the site, for models in which sites have effects.
     """
 
     table: SiteTable
-    check: Callable[[Array], None] | None
+    check: CheckRows | None
     site: str
 
     def describe(self, columns: tuple[str, ...] | None) -> Schema:
@@ -539,12 +541,13 @@ class TableView(NamedTuple):
             float(used.sum() if (weights := rows.weigh(design.weights)) is None else weights.sum()),
         )
 
-    def moments(self, design: Design, means: Array, *, diagonal: bool) -> Moments:
+    def moments(self, design: Design, means: Array, *, diagonal: bool, weighted: bool) -> Moments:
         """Return the moments of the features of a design."""
-        X = self.table.complete(design)[1].matrix_of(design, means)
+        rows = self.table.complete(design)[1]
+        X, weights = rows.matrix_of(design, means), rows.weigh(design.weights) if weighted else None
         if self.check is not None:
-            self.check(X)
-        return Moments.of(X, diagonal=diagonal)
+            self.check(X, weights)
+        return Moments.of(X, weights=weights, diagonal=diagonal)
 
     def count_at_risk(self, response: Survival, group: Coded | None, times: Array | None) -> RiskCounts:
         """Count who is at risk."""

@@ -280,11 +280,11 @@ class FederatedModel(BaseEstimator):
         )  # fmt: skip
 
     def _settings_of(self, y: Any, *, selecting: bool = False) -> Settings:
-        """Return the same for outcomes y, or for a formula: this has no penalty, and standardises with one."""
+        """Return the same for outcomes y, or for a formula, which has no penalty unless one is given."""
         settings = self._settings(selecting=selecting)
-        if not isinstance(y, str):
-            return settings
-        penalty = NoPenalty() if self.penalty is None and not selecting else settings.penalty
+        penalty = settings.penalty
+        if isinstance(y, str) and self.penalty is None and not selecting:
+            penalty = NoPenalty()
         standardize = settings.standardize if self.standardize is not None else penalty.penalises
         return dataclasses.replace(settings, penalty=penalty, standardize=standardize)
 

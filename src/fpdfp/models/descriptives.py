@@ -43,9 +43,10 @@ def table_one(
 ) -> TableOne:
     """Return the first table of a paper: means and deviations, or counts and percentages, of columns by group.
 
-    Sites send sums; means, deviations, tests and standardised differences are exact. With quartiles, two groups are
-    compared by Wilcoxon's test too, from counts in cells, with bounds of the p value of exact ranks. Whole numbers have
-    a cell each where that is at most 500 cells, and then it is exact. A column of which a site cannot report a group
+    Sites send sums; means, deviations, tests and standardised differences are exact. With quartiles, groups are
+    compared by ranks too (Wilcoxon's test for two groups, that of Kruskal and Wallis for more), from counts in cells,
+    with bounds of the p value of exact ranks; whole numbers have a cell each where that is at most 500 cells, and then
+    it is exact. A column of which a site cannot report a group
     without revealing few rows is withheld there, and the table states at how many sites.
 
     Parameters
@@ -342,7 +343,7 @@ def _add_quartiles(asked: _Asked, total: Descriptions, found: dict[str, NumberRo
             tuple(find_quantile(low, high, int(n), edges[i].tolist(), share) for share in (0.25, 0.5, 0.75))
             for low, high, n in zip(least, most, totals, strict=True)
         )
-        ranks = RankTest.of_counts(least, most, totals) if len(totals) == 2 else None
+        ranks = RankTest.of_counts(least, most, totals)
         made[name] = dataclasses.replace(found[name], quartiles=quartiles, ranks=ranks)
     return made
 

@@ -340,7 +340,7 @@ def _standards(tree: Any) -> list[Standard]:
     return list(found)
 
 
-def _resolve(formula: Formula, known: dict[Standard, tuple[float, float]], count: int) -> Formula:
+def _resolve(formula: Formula, known: dict[Standard, tuple[float, float]], count: float) -> Formula:
     """Put the mean and the deviation of all rows in their place; the deviation with n − 1, as in R."""
 
     def change(node: Any) -> Any:

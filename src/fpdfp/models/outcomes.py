@@ -164,6 +164,10 @@ class Outcome(abc.ABC):
         """Return what is added to x before :meth:`back` takes it to coefficients."""
         return np.zeros(columns.all * (columns.classes or 1))
 
+    def may_centre(self, columns: Columns) -> bool:
+        """Whether features may be centred: an intercept, thresholds or a baseline take up the difference."""
+        return columns.intercept or not self.has_constant
+
     def null_places(self, columns: Columns) -> IntArray:
         """Return which entries of x the model without features has."""
         return np.array([columns.features] if columns.intercept else [], dtype=np.int64)
@@ -300,6 +304,9 @@ class Numbers(Outcome):
         (row,) = undo(x, columns, scaled, within)
         return Coefficients(row[:-1], float(row[-1]), x[len(x) - columns.effects :].astype(np.float64))
 
+    def may_centre(self, columns: Columns) -> bool:
+        return columns.intercept or bool(self.periods)
+
     @property
     def has_zero_model(self) -> bool:
         """Whether the mean at 0, as in the null model without an intercept, is possible."""
@@ -332,9 +339,20 @@ class Numbers(Outcome):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Classes(Outcome):
-    """Base of outcomes with classes; ``labels`` are the classes in the order of the model."""
+    """Base of outcomes with classes; ``labels`` are the classes in the order of the model.
+
+    ``class_weights`` multiply the weights of the rows of each class.
+    """
 
     labels: tuple[Any, ...] = ()
+    class_weights: tuple[float, ...] = ()
+
+    def weigh(self, data: Data) -> Array | None:
+        """Return the weights that rows have with those of their classes."""
+        if not self.class_weights:
+            return data.weights
+        by_class = np.array(self.class_weights)[data.y]
+        return by_class if data.weights is None else data.weights * by_class
 
     def respond(self, fit: FitResult, X: Any, offset: Any, site: Any) -> Array:
         assert self.classes is not None
@@ -353,7 +371,6 @@ class TwoClasses(Classes):
     """Two classes, with the logistic loss, or the loss of a family with weights, offsets or weights of classes."""
 
     glm: bool = False
-    class_weights: tuple[float, ...] = ()
 
     @property
     def loss(self) -> Loss:
@@ -380,7 +397,7 @@ class TwoClasses(Classes):
     def make_losses(self, X: Any, data: Data, owner: IntArray, ridge: Array) -> Losses:
         if not self.glm:
             return Logistic(X, data.y, clients=owner, l2=ridge)
-        return GLM(X, data.y, clients=owner, family="binomial", l2=ridge, weights=data.weights, offset=data.offset)
+        return GLM(X, data.y, clients=owner, family="binomial", l2=ridge, weights=self.weigh(data), offset=data.offset)
 
     def take(self, x: Array, columns: Columns, scaled: Scaled, within: Callable[[Array], Array]) -> Coefficients:
         model = undo(x, columns, scaled, within)
@@ -422,7 +439,7 @@ class Symmetric(Classes):
 
     def make_losses(self, X: Any, data: Data, owner: IntArray, ridge: Array) -> Losses:
         kind = Multinomial if self.by_reference else Softmax
-        return kind(X, data.y, clients=owner, l2=ridge, weights=data.weights)
+        return kind(X, data.y, clients=owner, l2=ridge, weights=self.weigh(data))
 
     def take(self, x: Array, columns: Columns, scaled: Scaled, within: Callable[[Array], Array]) -> Coefficients:
         rows = x.reshape(len(self.labels) - 1, -1) if self.by_reference else x

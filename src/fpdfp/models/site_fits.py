@@ -86,7 +86,7 @@ def fit_sites(model: Any, source: Any, formula: str, groups: Any = None, **optio
     1                 0.6869  0.5292  0.8445  34.6 %
     2                 0.4943  0.3135  0.6752  26.3 %
     fixed effect      0.5569  0.4642  0.6496
-    random effects    0.5564  0.4245  0.6883
+    random effects    0.5564  0.2703  0.8425
     Q = 3.997 on 2 df, p = 0.136; I² = 50 %; τ² = 0.006784
     estimates and errors of each site's own fit, of the model (expected information)
     """

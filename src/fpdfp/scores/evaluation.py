@@ -225,8 +225,8 @@ def summarise(
         calibration_table=table,
         residuals=sum(residuals[1:], residuals[0]) if residuals else None,
         notes=[
-            f"{name} withholds {' and '.join(one.withheld)}, since counts would be too small; what is over all "
-            "sites is without it"
+            f"{name} withholds {' and '.join(one.withheld)}, since counts would be too small, or would not add up; "
+            "what is over all sites is without it"
             for name, one in zip(names, answers, strict=True)
             if one.withheld
         ],
