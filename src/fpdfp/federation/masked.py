@@ -128,7 +128,7 @@ def about_of(question: Question) -> About:
     if isinstance(question, AT_POINTS):
         return About(question.spec.design, question.spec.classes, combined=True)
     raise RefusalError(
-        f"at the level 'sums' there is no answer to {question.name!r}: it is about each site by itself, as its "
+        f"at the level 'sums' sites do not answer {question.name!r}: it is about each site by itself, as its "
         "baseline hazard is"
     )
 
@@ -610,7 +610,7 @@ class MaskedLosses(RemoteLosses):
         return np.linalg.eigvalsh((columns + columns.T) / 2)[-1:]
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
-        raise RefusalError("at the level 'sums' there are no mini-batches")
+        raise RefusalError("at the level 'sums' mini-batches are not available")
 
     def _bound(self) -> Array:
         """Return the matrix that bounds the Hessian everywhere, or its diagonal times the number of features."""
