@@ -414,7 +414,7 @@ def test_least_squares_are_in_the_range_of_the_response(make: Callable[..., Site
     with pytest.raises(ArgumentError, match="must be logistic or linear"):
         fpdfp.FederatedGLM("poisson").fit(sites, "visits ~ age")
     sites.privacy = None
-    with pytest.raises(ArgumentError, match="privacy must say what a fit may cost"):
+    with pytest.raises(ArgumentError, match="privacy must state the budget of a fit"):
         fpdfp.FederatedGLM("binomial").fit(sites, "died ~ age")
 
 

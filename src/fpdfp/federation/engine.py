@@ -102,7 +102,7 @@ class Asking:
         return replies
 
     def _open(self, parcel: Any, asked: Mapping[str, Any], site: str) -> Any:
-        """Return a site's reply, or why it is none."""
+        """Return a site's reply, or what is wrong with it."""
         if isinstance(parcel, Exception):
             return parcel
         try:
@@ -144,7 +144,7 @@ class FederationEngine(RemoteEngine):
     deadline, patience, norm_bound
         See :class:`fpdfp.cohorts.remote.RemoteEngine`.
     min_clients
-        How many clients' replies a round needs; by default those of all sites.
+        How many clients' replies a round needs; by default the clients of all sites.
 
     Attributes
     ----------

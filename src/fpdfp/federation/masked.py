@@ -172,7 +172,7 @@ def to_sums(question: Question, tree: Tree) -> Tree:
 
 def _refuse_hidden(hidden: bool, why: str) -> None:
     if hidden:
-        raise RefusalError(f"an answer of this site does not add up with those of others: {why}")
+        raise RefusalError(f"an answer of this site cannot be added to other sites' answers: {why}")
 
 
 def from_sums(question: Question, sums: Tree) -> Tree:
@@ -220,7 +220,7 @@ def split(tree: Any) -> tuple[Any, list[Array]]:
         parts = [split(one) for one in tree]
         return [["list"], *(form for form, _ in parts)], [x for _, numbers in parts for x in numbers]
     if isinstance(tree, bool) or not isinstance(tree, int | float | np.ndarray):
-        raise RefusalError("an answer has more than numbers, and does not add up with those of other sites")
+        raise RefusalError("an answer holds more than numbers, so it cannot be added to other sites' answers")
     if isinstance(tree, np.ndarray):
         return [tree.dtype.str, list(tree.shape)], [tree.astype(np.float64).reshape(-1)]
     return "i" if isinstance(tree, int) else "f", [np.array([tree], dtype=np.float64)]
@@ -245,7 +245,7 @@ def merge(form: Any, numbers: Array) -> Any:
             number = float(numbers[taken - 1]) if taken <= len(numbers) else 0.0
             return round(number) if form == "i" else number
         if not (isinstance(form, list) and len(form) == 2 and form[0] in TYPES and isinstance(form[1], list)):
-            raise MessageError("the form of a masked sum is none")
+            raise MessageError("a masked sum has an invalid form")
         if not all(type(one) is int and 0 <= one <= len(numbers) for one in form[1]):
             raise MessageError("the form of a masked sum has other numbers than the sum")
         count = int(np.prod(form[1], dtype=np.int64))
@@ -525,7 +525,7 @@ class MaskedEngine(RemoteEngine):
         return options
 
     def ask(self, question: Question, features: bytes = b"") -> Tree:
-        """Return the sums that a question about losses, of some features or of all, asks for."""
+        """Return the sums that a question about losses needs, of some features or of all."""
         ask: Tree = {
             "kind": "losses",
             "spec": self._tree,
@@ -656,7 +656,7 @@ class MaskedLosses(RemoteLosses):
         self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
     ) -> Array:
         if batch_size is not None:
-            raise RefusalError("at the level 'sums' there are no mini-batches")
+            raise RefusalError("at the level 'sums' mini-batches are not available")
         point = x if x.shape == self.shape else x[0]
         return np.repeat(self._ask("gradient", point)[None], len(clients), axis=0)
 

@@ -85,7 +85,7 @@ class PrivateCohort(TableCohort):
     def __init__(self, federation: Exchanging, privacy: Privacy | None) -> None:
         if privacy is None:
             raise ArgumentError(
-                "privacy", "must say what a fit may cost at sites of the level 'private', as "
+                "privacy", "must state the budget of a fit at sites of the level 'private', such as "
                 "Federation(study, privacy=fpdfp.Privacy(rows=9000, epsilon=0.5))",
             )  # fmt: skip
         self.members, self.privacy = Members(federation), privacy
@@ -121,7 +121,7 @@ class PrivateCohort(TableCohort):
         if isinstance(question, MomentsQuestion) and question.diagonal:
             return [self._moments(question)]
         raise RefusalError(
-            f"at the level 'private' there is no answer to {question.name!r}: sites release sums with noise for "
+            f"at the level 'private' sites do not answer {question.name!r}: they release sums with noise for "
             "logistic and linear models alone"
         )
 
@@ -146,7 +146,7 @@ class PrivateCohort(TableCohort):
         return (low + high) / 2.0, (high - low) / 2.0
 
     def losses(self, spec: ModelSpec) -> Losses:
-        raise RefusalError("at the level 'private' a fit asks for sums with noise, and not for losses")
+        raise RefusalError("at the level 'private' sites release sums with noise, and no losses")
 
     def asking(self, spec: ModelSpec) -> tuple[float, Any]:
         """Return the sites' radius, and a function that asks them for a release of a model."""

@@ -119,7 +119,7 @@ class ProtectedGuard(RequestGuard):
     Parameters
     ----------
     name, table, policy, folder
-        As those of :class:`RequestGuard`.
+        As in :class:`RequestGuard`.
     """
 
     kinds: Mapping[str, str] = {
@@ -481,7 +481,7 @@ class ProtectedGuard(RequestGuard):
         asked: Any = ask.get("question")
         (name,) = asked if isinstance(asked, dict) and len(asked) == 1 else ("",)
         if name not in ANSWERED:
-            raise refuse("kinds", f"at the level 'sums' there is no answer to {name!a} about losses")
+            raise refuse("kinds", f"at the level 'sums' sites do not answer {name!a} about losses")
         question: Any = validate(parcels.load(asked[name]), questions()[name], f"a question for {name}")
         if name in TESTS and "tests" not in self.policy.kinds:
             raise refuse("kinds", "this site does not send what standard errors need (tests)")
@@ -576,14 +576,14 @@ def declared_schema(policy: Policy) -> Schema:
         levels: tuple[Any, ...] = (False, True) if kind == "truth" else tuple(given.get("levels") or ())
         columns.append(ColumnSchema(name, kind, given.get("unit"), 1, levels, (1,) * len(levels)))
     if any(column.kind not in get_args(Kind) for column in columns):
-        raise MessageError("the type of a declared column is none")
+        raise MessageError("a declared column has an unknown type")
     return Schema(None, tuple(columns))
 
 
 def check_plain(spec: ModelSpec, level: str) -> None:
     """Refuse models that have more than columns of rows: sites, periods, strata, and weights of classes."""
     if level == "private" and spec.family not in ("Logistic", "LeastSquares"):
-        raise refuse("kinds", f"there are no models of the family {spec.family} at this level")
+        raise refuse("kinds", f"models of the family {spec.family} are not available at this level")
     if spec.effects or spec.several_rows or spec.class_weights:
         raise refuse("kinds", "models have no site effects, periods and weights of classes at this level")
     if not spec.intercept and spec.family not in ("Cox", "Ordinal"):

@@ -93,7 +93,7 @@ WORDS = {
 class Table(Protocol):
     """The interface of a site's table."""
 
-    def answer(self, question: Any, check: Callable[[Array], None] | None = None, site: str = "") -> Any:
+    def answer(self, question: Any, check: Callable[[Array, Array | None], None] | None = None, site: str = "") -> Any:
         """Return the answer to a question; ``check`` may refuse the rows that moments are asked of.
 
         ``site`` is the name of this site, where a question depends on it.
@@ -392,16 +392,19 @@ class RequestGuard:
         if not question.diagonal:
             guard.check_products(self.policy)
 
-        def check(X: Array) -> None:
+        def check(X: Array, weights: Array | None) -> None:
+            X = X if weights is None else X[weights > 0]
             guard.check_size(len(X), X.shape[1], self.policy)
-            guard.check_columns(X, design.names, self.policy)
+            dense = guard.check_columns(X, design.names, self.policy)
+            if weights is not None:
+                guard.check_weighted(dense, weights[weights > 0], self.policy)
 
         answer = self.table.answer(question, check)
         self._begin(guard.analysis_of(design))
         return answer
 
     def _answer_descriptive(self, question: Any) -> Any:
-        """Answer a question about columns by group: rows that tell few are withheld, or refused."""
+        """Answer a question about columns by group: groups of few rows are withheld, or refused."""
         factors = [one.coded for one in (*getattr(question, "factors", ()), question.by) if one is not None]
         for name in (*question.columns, *factors):
             guard.check_column(name, self.policy)

@@ -239,7 +239,7 @@ def statistics(ask: Ask, goal: Goal) -> Callable[..., PrivateFit]:
     ask
         Asks the sites for a release.
     goal
-        What is minimised; its ridge, penalty and linop are those of a call without any.
+        What is minimised; its ridge, penalty and linop are as in a call without any.
     """
     asked, d = _Asked(ask), goal.features
     found = asked(goal.release("statistics", 1.0))

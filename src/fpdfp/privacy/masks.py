@@ -2,13 +2,13 @@
 
 Each site makes an X25519 key for a run and signs it with its long-term Ed25519 identity, together with the run and the
 membership. Two sites derive the same key from theirs (HKDF-SHA256). The mask of a pair for one request is a ChaCha20
-stream, its key HMAC-SHA256 of the pair's key and the digest of the whole request; the site whose name comes first adds
+stream, its key HMAC-SHA256 of the pair's key and the digest of the whole request. The site whose name comes first adds
 it, the other subtracts it. All but the sum looks uniform to all but the sites themselves.
 
 A mask hides one content. So what a request was answered with is written down before the reply leaves
 (:class:`Masker`): the same request has the same reply, also after a restart, and other numbers under the same mask are
 refused. A lost site cannot be recovered (K. Bonawitz et al., *Practical secure aggregation for privacy-preserving
-machine learning*, 2017, has one): points hardly move between rounds, so the sum without a site, subtracted from the sum
+machine learning*, 2017, has one): points hardly move between rounds. So the sum without a site, subtracted from the sum
 of the round before, is that site's gradient. Two sites are refused, since each would find the other's numbers by a
 subtraction.
 """
