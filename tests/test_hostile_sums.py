@@ -270,7 +270,7 @@ def test_mini_batches_and_directions_of_rows_are_refused(make: Callable[..., Sit
     sites = make()
     tree = copy.deepcopy(sums_of(record(sites, lambda: masked_glm(sites, "died ~ age")), "north")[-1])
     tree["ask"]["question"] = {"constants": {"batch_size": 1}}
-    assert "there is no answer to 'constants'" in ask(sites, "north", tree)["refused"]
+    assert "do not answer 'constants'" in ask(sites, "north", tree)["refused"]
 
 
 def bounds_of(sites: Sites, formula: str, part: str, family: str = "binomial") -> np.ndarray:
