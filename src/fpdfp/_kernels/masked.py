@@ -27,7 +27,7 @@ def apply(x: Any, following: Any, out: Any) -> None:
 
 @serial
 def adjoint(v: Any, following: Any, preceding: Any, out: Any) -> None:
-    """Write Bᵀv for each row of v; entries of ``out`` after those of the mask become zero."""
+    """Write Bᵀv for each row of v; entries of ``out`` beyond the mask become zero."""
     axes, entries = following.shape
     for row in range(v.shape[0]):
         for j in range(entries):

@@ -128,7 +128,7 @@ def reconstruct(
     more noise needs more.
 
     The method starts from the filtered back-projection of :func:`fpdfp.ct.fdk`, if the scan allows it, and takes
-    accelerated proximal gradient steps in the metric of a convolution that approximates the Hessian of the data term
+    accelerated proximal gradient steps, in the metric of a convolution that approximates the Hessian of the data term
     (its response to an impulse). It needs about as many steps as a problem without blur. A step costs one projection
     and one back-projection; the prox of the regulariser is computed by warm-started dual steps, until their duality gap
     is small besides the step. The step size is found from the projections. Views of tilted panels are resampled to
@@ -142,7 +142,7 @@ def reconstruct(
     geometry
         The scan.
     tv
-        The weight of the total variation; 0 leaves it out. ``"auto"`` chooses it: every fifth view is left out and
+        The weight of the total variation; 0 leaves it out. ``"auto"`` chooses it: every fifth view is excluded and
         predicted with several weights. If voxels of half the side predict clearly better, they are used, and means of
         eight are returned. This takes about five times as long as one reconstruction, and much longer with smaller
         voxels.
