@@ -23,11 +23,6 @@ print("forward", ms(lambda: A.apply(x)), flush=True)
 for most in (8, 12, 16) if len(sys.argv) < 2 else map(int, sys.argv[1:]):
     xray.MOST_COLUMNS = most
     print("adjoint, columns", most, ms(lambda: A.adjoint(y)), flush=True)
-from cupyx.profiler import profile
-c = A._device_tables
-import cupy.cuda.runtime as rt
-with cupy.cuda.profile() if False else profile():
-    pass
 # the first pass alone
 def first():
     old = xray._add_planes
