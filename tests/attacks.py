@@ -45,9 +45,9 @@ from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
 from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
+from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import Distribution, ModelSpec
-from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.table import SiteTable
 from fpdfp.folds import Folds
 from fpdfp.formula.coding import Design, Term
@@ -157,7 +157,7 @@ class Site:
         """Return what an algorithm of an analyst's choice computes at the site; None where the guard refuses that."""
         with contextlib.suppress(Refusal, ValueError, NotImplementedError, TypeError):
             model = self.guard._models.get(self.name)
-            told = None if model is None else operate(model.site.whole)
+            told = None if model is None else operate(model.whole)
             self.answered += told is not None
             return told
         self.refused += 1

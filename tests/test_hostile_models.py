@@ -24,7 +24,8 @@ from fpdfp.compress import decode
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import MessageError, Refusal, RefusalError
 from fpdfp.federation import questions
-from fpdfp.federation.guard import ALL, GuardedData
+from fpdfp.federation.guard import ALL, GuardedData, Model
+from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import (
     BaselineQuestion,
@@ -35,7 +36,6 @@ from fpdfp.federation.questions import (
     RiskQuestion,
     SumsQuestion,
 )
-from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.table import SiteTable
 from fpdfp.folds import Folds
 from fpdfp.formula.coding import Design, Term
@@ -44,7 +44,7 @@ from fpdfp.losses.linear import form_rounding
 from fpdfp.methods.newton import NewtonExchange
 from fpdfp.precondition.exchange import FeatureBounds
 from fpdfp.rng import Draws
-from tests.desks import ANALYST, Counts, Desks
+from tests.desks import ANALYST, Desks
 
 #: The row of a person of 101 years, as the models of these attacks have it: two measurements and the intercept.
 PERSON = 17
@@ -543,9 +543,7 @@ def test_batches_of_ten_rows_that_are_known_are_a_linear_system(desks: Any) -> N
     """Who is in a batch follows from its seed, so that as many batches as rows tell each."""
     losses = fpdfp.losses.Logistic(ROWS, FRAME.died.to_numpy().astype(float))
     for policy, told in ((Policy(off=frozenset({"rows"})), True), (Policy(), False)):
-        counts = Counts()
-        counts.policy = policy
-        seen: Any = GuardedData(losses, counts, ALL)
+        seen: Any = GuardedData(Model(losses, policy), ALL)
         draws = Draws(7, 0, np.array([0]))
         if told:
             assert np.isfinite(seen.gradients(np.zeros(3), np.arange(1), batch_size=10, draws=draws)).all()

@@ -20,8 +20,8 @@ import pytest
 
 from fpdfp.cohorts.losses import At, Informations
 from fpdfp.cohorts.requests import Request
+from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.tree import Column
 from tests.test_hostile_models import EVERYONE, ask, design, model

@@ -44,17 +44,17 @@ from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
 from fpdfp.families.base import link_of
 from fpdfp.federation import guard
 from fpdfp.federation.descriptives import group_rows, values_of
+from fpdfp.federation.guard import ALL, KINDS, TESTS, GuardedData, Model, RequestGuard
 from fpdfp.federation.masked import ANSWERED, About, about_of, answer_tree, digest, split, to_sums
 from fpdfp.federation.policy import MEMBERS, Policy
 from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, RiskQuestion, Schema, dump
-from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
-from fpdfp.federation.row_shares import OutsideError, respond
 from fpdfp.federation.seal import Secret
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import codes, evaluate
 from fpdfp.formula.tree import Survival, columns_of
 from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import Logistic
+from fpdfp.losses.responses import OutsideError, respond
 from fpdfp.privacy.fixed_point import WIDE, WORD, to_wide
 from fpdfp.privacy.journal import Journal
 from fpdfp.privacy.ledger import Ledger
@@ -321,9 +321,7 @@ class ProtectedGuard(RequestGuard):
         if about.design is not None:
             check_design(about.design)
             self._check_design(about.design, np.zeros(0))
-        named = [one.coded for one in (*about.factors, about.by) if one is not None]
-        for name in (*about.columns, *named, *columns_of(about.response_of)):
-            guard.check_column(name, self.policy)
+        guard.check_named((about.columns, about.factors, about.by, tuple(columns_of(about.response_of))), self.policy)
         return about
 
     def _tell_varying(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -457,7 +455,7 @@ class ProtectedGuard(RequestGuard):
         if name in TESTS and "tests" not in self.policy.kinds:
             raise refuse("kinds", "this site does not send what standard errors need (tests)")
         model = self._model(spec, of)
-        losses = model.site.losses
+        losses: Any = GuardedData(model, ALL)
         if "features" in ask:
             features = ask["features"]
             if not isinstance(features, np.ndarray) or features.dtype != np.int64 or features.ndim != 1 or not (
@@ -468,8 +466,7 @@ class ProtectedGuard(RequestGuard):
         rows, total = float(losses.sizes[0]), ask.get("rows", 1)
         if type(total) is not int or not 1 <= total <= LARGEST_SIZE:
             raise MessageError("rows must be a number of rows")
-        whole: Any = model.site.whole
-        self._check_share(whole._rule.losses, question, ask.get("features"))
+        self._check_share(model.losses, question, ask.get("features"))
         share = np.array([rows / total])
         if isinstance(question, Duals):
             if question.x is None:
@@ -478,7 +475,7 @@ class ProtectedGuard(RequestGuard):
         if isinstance(question, Evaluations):
             # multiples of a step that is a site's own would be known from few sums of them
             question = dataclasses.replace(question, slope_bits=EXACT, rest_bits=EXACT)
-        local = LocalLosses(model.site.offer(question, losses), np.arange(1), share, (), 1.0)
+        local = LocalLosses(losses.offer(question), np.arange(1), share, (), 1.0)
         answer = question.answer(local)
         if isinstance(answer, LossConstants):
             return {"constants": share * answer.constants}

@@ -1,7 +1,7 @@
-"""How many rows share a sum: of weights, of columns and their combinations, and of a loss at a point.
+"""How each row of a model makes up what is summed at a point: its weight in the gradient, and its curvature.
 
-Whatever a site tells is Σ c_i r_i over its rows. It says something of few rows where few of the c_i are large, which
-:func:`effective` measures for c, :func:`shares` for columns and :func:`leverages` for all combinations of columns.
+A gradient is Σ c_i a_i over rows a_i, and a Hessian Σ b_i a_i a_iᵀ. A site's guard looks at c and b before it sends
+such sums: where few rows have most of c or b, the sums are these rows.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csc_array
 from scipy.special import softmax
 
 from fpdfp._typing import Array
@@ -17,57 +16,8 @@ from fpdfp.losses.classes import LINKS, ClassModel, Multinomial, Ordinal, Softma
 from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM, LeastSquares, Logistic
 
-#: Combinations of columns that are so much shorter than the longest are only rounding.
-ROUNDED = 1e-12
 #: Link functions whose means are in the domain of their families for all coefficients.
 FULL_DOMAIN = ("logit", "probit", "cloglog", "loglog", "cauchit")
-
-
-def effective(weights: Array) -> float:
-    """Return (Σw)²/Σw² of weights of at least 0: how many rows share them; 0 where all are 0.
-
-    >>> effective(np.array([1.0, 1.0, 1.0, 0.0])), effective(np.zeros(3))
-    (3.0, 0.0)
-    """
-    largest = float(weights.max(initial=0.0))
-    if largest == 0.0:
-        return 0.0
-    scaled = weights / largest  # squares of small numbers would be zero
-    return float(scaled.sum() ** 2 / np.square(scaled).sum())
-
-
-def uncommon(X: Any) -> Any:
-    """Return in which rows each column is not at its most common value: a sparse matrix of zeros and ones."""
-    dense = np.asarray(X.toarray() if hasattr(X, "toarray") else X)
-    common = np.zeros(dense.shape[1])
-    for j, column in enumerate(dense.T):
-        values, counts = np.unique(column, return_counts=True)
-        common[j] = values[counts.argmax()] if len(values) else 0.0
-    return csc_array((dense != common).astype(np.float64))
-
-
-def leverages(X: Array) -> Array:
-    """Return each row's share of some combination of columns: 1 if one distinguishes it from all others."""
-    largest = np.abs(X).max(axis=0, initial=0.0)
-    if not largest.any():
-        return np.zeros(len(X))
-    columns = X[:, largest > 0] / largest[largest > 0]  # squares of small numbers would be zero
-    columns = columns / np.sqrt(np.square(columns).mean(axis=0))
-    # Not of products of columns: two that differ by a millionth in one row would be the same there.
-    basis, triangle = np.linalg.qr(columns)
-    vectors, values, _ = np.linalg.svd(triangle)
-    kept = values > ROUNDED * values.max(initial=0.0)
-    return np.asarray(np.square(basis @ vectors[:, : len(values)][:, kept]).sum(axis=1))
-
-
-def shares(X: Array) -> Array:
-    """Return for each column how many effective rows share its deviations from the middle; infinite for a constant.
-
-    >>> shares(np.array([[1.0, 0.0, 5.0], [1.0, 0.0, 5.0], [0.0, 1e-9, 5.0], [0.0, 1.0, 5.0], [0.0, 0.0, 5.0]]))
-    array([ 2.,  1., inf])
-    """
-    deviations = np.abs(X - np.median(X, axis=0))
-    return np.array([effective(one) if one.max(initial=0.0) > 0 else np.inf for one in deviations.T])
 
 
 class OutsideError(Exception):
