@@ -100,14 +100,14 @@ class TestGenerator:
         caplog.set_level(logging.CRITICAL, "fpdfp.federation")
 
     def test_the_default_policy(self) -> None:
-        _, answered, found = attacks.run(Policy(), 300, 1000)
-        assert (answered >= 300, found) == (True, 0)
+        found = attacks.run(Policy(), 300, 1000)
+        assert (found.answers.total() >= 300, found.rows) == (True, 0)
 
     @pytest.mark.parametrize(
         "rule", ["places", "cells", "leverage", "weights", "domain", "folds", "constants", "hiding"]
     )
     def test_without_a_rule(self, rule: str) -> None:
-        assert attacks.run(Policy(off=frozenset({rule})), 10**6, 2000, until_found=True)[2] == 1
+        assert attacks.run(Policy(off=frozenset({rule})), 10**6, 2000, until_found=True).rows == 1
 
     def test_every_question_is_asked(self) -> None:
         """Rounds, certificates and memories have operations of the data in place of answers of their own."""
@@ -121,4 +121,4 @@ class TestGenerator:
     @pytest.mark.slow
     @pytest.mark.parametrize("rule", attacks.NEEDED)
     def test_every_rule_is_needed(self, rule: str) -> None:
-        assert attacks.run(Policy(off=frozenset({rule})), 10**6, 20_000, until_found=True)[2] == 1
+        assert attacks.run(Policy(off=frozenset({rule})), 10**6, 20_000, until_found=True).rows == 1

@@ -87,12 +87,13 @@ from fpdfp.survival.proportionality import Proportionality
 #
 # Response, offset, weights, times, strata and groups are columns. A covariate is a column, one of FUNCTIONS, a square
 # or a cube of one, a category, or a product of different columns. Knots of splines are edges at which this site has
-# counted. Numbers that are subtracted are near the values: what is left of a far one is rounded, with an edge where one
-# likes, which is a comparison by another name.
+# counted, with enough rows between all that were used. Numbers that an analyst chooses have a size at which nothing is
+# rounded: rounding has an edge where one likes, which is a comparison by another name.
 
 FUNCTIONS, POWERS = ("log", "log1p", "log2", "log10", "sqrt"), (2.0, 3.0)
-#: A number that is subtracted is within so many ranges of a column, or of its largest values.
-FAR = 10.0
+#: A number that is subtracted is within so many ranges of a column, or of its largest values. One that divides is
+#: between 1/LARGE and LARGE, and a product has so many factors: else values underflow.
+FAR, LARGE, FACTORS = 10.0, 1e40, 6
 
 
 def check_column(name: str, policy: Policy) -> None:
@@ -135,6 +136,7 @@ def check_design(design: Design, policy: Policy, edges: Mapping[str, Sequence[fl
         # (age - 30)(age - 31)… is zero but where one likes: a comparison by another name.
         used = [name for factor in term.factors for name in columns_of(factor)]
         policy.refuse_if(len(set(used)) < len(used), "twice", name=term.names[0])
+        policy.refuse_if(len(term.factors) > FACTORS, "product", name=term.names[0], most=FACTORS)
 
 
 def is_trials(design: Design) -> bool:
@@ -193,31 +195,43 @@ def _has_number(node: Any, operator: str) -> bool:
     return isinstance(node, Arithmetic) and node.operator == operator and isinstance(node.right, Number)
 
 
-def check_centres(design: Design, rows: Any, policy: Policy, means: Array, centre: Array | None = None) -> None:
-    """Refuse numbers that columns are centred by, in the formula and after it, that are far from these columns.
+def check_numbers(
+    design: Design, rows: Any, policy: Policy, means: Array, centre: Array | None = None, scale: Array | None = None
+) -> None:
+    """Refuse numbers that are subtracted from columns, or divide them, in the formula and after it, that round them.
 
     And means that stand for few missing values: two models with different ones differ in these rows.
     """
     for name in design.filled:
         check_cells(rows.values(name).missing.sum(), f"missing values of {name[:99]!a} that are filled in", policy)
     known, subtracted = dict(zip(design.filled, map(float, means), strict=True)), list[tuple[Any, float, str]]()
+    names = [term.names[0] for term in design.terms for _ in term.names]
+    divisors = [] if scale is None else [(number, name) for number, name in zip(scale, names, strict=True) if number]
     for factor in factors_of(design):
         if isinstance(factor, Numeric) and (own := bare(factor.value)) is not factor.value:
             node: Any = factor.value.left if _has_number(factor.value, "/") else factor.value  # type: ignore[union-attr]
             subtracted.append((evaluate(own, rows, known), node.right.number, factor.name))
+            divisors += [(factor.value.right.number, factor.name)] if node is not factor.value else []  # type: ignore[union-attr]
         if isinstance(factor, Poly):
             column = evaluate(factor.poly, rows, known)
             subtracted += [(column, number, factor.name) for number in factor.centres]
+            divisors += [(number, factor.name) for number in factor.scales]
             # What is subtracted is a ratio times an earlier one, which is as large as the range to its degree.
             reach = max(float(np.ptp(column)), float(np.abs(column).max(initial=0.0)))
             policy.refuse_if(max(map(abs, factor.ratios), default=0.0) > FAR * reach**2, "centre", name=factor.name)
+    for number, name in divisors:
+        check_scale(number, name, policy)
     if centre is not None:
-        names = [term.names[0] for term in design.terms for _ in term.names]
         subtracted += zip(design.matrix(rows, means).T, map(float, centre), names, strict=True)
     for column, number, name in subtracted:
         low, high = float(np.min(column, initial=np.inf)), float(np.max(column, initial=-np.inf))
         far = low < high and abs(number - low) > FAR * (high - low) and abs(number) > FAR * max(-low, high)
         policy.refuse_if(far, "centre", name=name)
+
+
+def check_scale(number: float, name: str, policy: Policy) -> None:
+    """Refuse a number that divides or multiplies what is so large or small that values are rounded to zero."""
+    policy.refuse_if(not 1.0 / LARGE <= abs(number) <= LARGE, "scale", name=name)
 
 
 def factors_of(design: Any) -> list[Any]:
@@ -252,6 +266,8 @@ MOST_COLUMNS = 2000
 #: rows in which a feature is not at its most common value one in fifteen must: in honest fits of a9a one in twelve
 #: does.
 EFFECTIVE, IN_A_GROUP = 30.0, 15.0
+#: Of observed curvature so much is needed, since honest fits of counts with an identity link have 21 effective rows.
+OBSERVED = 2.0 / 3.0
 #: Combinations of columns that are so much shorter than the longest are only rounding.
 ROUNDED = 1e-12
 TOO_FEW = sentences()["point"][1]
@@ -522,6 +538,7 @@ class Model:
             inside = (group.members.T @ own) ** 2 / (group.members.T @ own**2)
         all_found = np.array([effective(own), *inside])
         all_needed = np.array([needed, *np.minimum(needed, group.sizes / IN_A_GROUP)])
+        all_needed *= OBSERVED if response.observed else 1.0
         short = np.flatnonzero(~(all_found >= all_needed))
         if short.size:
             place = int(short[0])
@@ -1134,20 +1151,28 @@ class RequestGuard:
         self._new = self.budget.begin(digest, digest_of(model) if model else "")
         return digest
 
-    def _check_design(self, design: Any, means: Any, centre: Any = None) -> None:
+    def _check_design(self, design: Any, means: Any, centre: Any = None, scale: Any = None) -> None:
         check_design(design, self.policy, self.budget.spent.edges)
         weights = getattr(design, "weights", None)
         if isinstance(weights, InverseWeights):
             known = self.budget.spent.fitted.get(digest_of(analysis_of(weights.treatment)), [])
             self.policy.refuse_if(digest_of(np.array(weights.coefficients)) not in known, "fitted")
-        for one in factors_of(design):
-            # One set of knots of a kind: others on both sides of few rows would tell these.
-            if isinstance(one, Spline) and isinstance(one.of, Column) and not is_approved(one, self.policy):
-                what = f"{len(one.knots)} knots ({one.spline} {one.degree}) of {one.of}{self._condition}"
-                self.budget.fix_times(what, digest_of([one.lower, *one.knots, one.upper]))
         check_size(self._rows or 10**9, design.width, self.policy)
         if isinstance(design, Design):
-            check_centres(design, self.table.complete(design)[1], self.policy, means, centre)
+            rows = self.table.complete(design)[1]
+            check_numbers(design, rows, self.policy, means, centre, scale)
+            for one in factors_of(design):
+                if isinstance(one, Spline) and isinstance(one.of, Column) and not is_approved(one, self.policy):
+                    self._check_knots(one, evaluate(one.of, rows, {}))
+
+    def _check_knots(self, spline: Spline, values: Array) -> None:
+        """Refuse knots that have few rows between them and others that were used: two models would tell these rows."""
+        name = f"{spline.of}"
+        known = {*self.budget.spent.knots.get(name, ()), spline.lower, *spline.knots, spline.upper}
+        counts = np.histogram(values[np.isfinite(values)], [-np.inf, *sorted(known), np.inf])[0]
+        few = is_few(counts, self.policy.rows)
+        self.policy.refuse_if(few, "apart", f"{counts.tolist()} rows", name=spline.name, rows=self.policy.rows)
+        self.budget.note_knots(name, sorted(known))
 
     def _answer_design(self, question: Any) -> Any:
         """Answer a question about the columns of a design: counts and sums for coding, or moments."""
@@ -1240,7 +1265,9 @@ class RequestGuard:
         """Return the losses of a model that the rules allow."""
         design: Any = getattr(described, "design", None)
         if design is not None:
-            self._check_design(design, described.means, described.centre)
+            self._check_design(design, described.means, described.centre, described.scale)
+            for number in (described.weight_scale, *described.class_weights):
+                check_scale(number, "the weights", self.policy)
         if getattr(described, "several_rows", False):
             if described.periods:
                 self._fix_times("periods", design.response, described.periods)

@@ -27,12 +27,14 @@ class OutsideError(Exception):
 class Response(NamedTuple):
     """The response of rows to a point: the weights of features in the gradient and their curvature, or None.
 
-    ``what`` says of what they are, behind "the curvature" or "the sum".
+    ``what`` says of what they are, behind "the curvature" or "the sum". Curvature is that of outcomes as they are where
+    ``observed`` is true, and otherwise the expected one.
     """
 
     what: str
     slope: Array
     bend: Array | None = None
+    observed: bool = False
 
 
 def respond(losses: Any, x: Array, client: int) -> list[Response]:
@@ -55,7 +57,10 @@ def respond(losses: Any, x: Array, client: int) -> list[Response]:
             return [Response("", slope)]
         if isinstance(losses, Logistic):
             return [Response("", slope, weights * losses._curve(z, y, np.ones(len(y))))]
-        return [Response("", slope, _bend_of(losses, z, y, weights))]
+        # The expected curvature is what fits are told, and the other what the difference of two gradients is a sum by:
+        # with a link that is not canonical it may be nearly one row's where the expected one is not.
+        expected, own_bend = _bend_of(losses, z, y, weights), weights * np.abs(losses._second(z, y))
+        return [Response("", slope, expected), Response(" as observed", slope, own_bend, True)]
 
 
 def _respond_in_classes(losses: Any, x: Array, client: int, weights: Array, codes: Array) -> list[Response]:
@@ -70,7 +75,11 @@ def _respond_in_classes(losses: Any, x: Array, client: int, weights: Array, code
         bends = (weights * (link.chances(z) * link.chances(-z)).T).T
         if not (np.diff(z, axis=1) > 0).all():
             bends = np.full_like(bends, np.nan)  # rounding makes thresholds equal
-        return [one._replace(bend=bends[:, k]) for k, one in enumerate(found)]
+        pairs, count = losses._bends_of(z, codes), z.shape[1]
+        by_threshold = [weights * sum(pairs(k, other) for other in range(count)) for k in range(count)]
+        found = [one._replace(bend=bends[:, k]) for k, one in enumerate(found)]
+        found += [Response(f" of threshold {k}", one) for k, one in enumerate(by_threshold)]
+        return [*found, Response(" as observed", weights * slopes.sum(axis=1), np.abs(sum(by_threshold)), True)]
     p = losses.probabilities(z) if isinstance(losses, Multinomial) else softmax(z, axis=1)
     present = np.flatnonzero(np.bincount(codes, minlength=p.shape[1]))
     pairs = [(int(a), int(b)) for i, a in enumerate(present) for b in present[:i]]
