@@ -791,5 +791,5 @@ def test_knots_of_several_models_on_both_sides_of_a_person(desks: Any) -> None:
         return along @ np.concatenate(told["cost"]) / (along @ np.concatenate(told["income"]))
 
     assert attack(desks(Policy(off=frozenset({"places"})))) == pytest.approx(person.cost / person.income, rel=1e-3)
-    with pytest.raises(Refusal, match="leave fewer than 10 rows of this site between two of them"):
+    with pytest.raises(Refusal, match="have fewer than 10 rows of this site between two of them"):
         attack(desks(Policy()))

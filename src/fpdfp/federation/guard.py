@@ -1166,13 +1166,20 @@ class RequestGuard:
                     self._check_knots(one, evaluate(one.of, rows, {}))
 
     def _check_knots(self, spline: Spline, values: Array) -> None:
-        """Refuse knots that have few rows between them and others that were used: two models would tell these rows."""
-        name = f"{spline.of}"
-        known = {*self.budget.spent.knots.get(name, ()), spline.lower, *spline.knots, spline.upper}
-        counts = np.histogram(values[np.isfinite(values)], [-np.inf, *sorted(known), np.inf])[0]
-        few = is_few(counts, self.policy.rows)
+        """Refuse knots that have few rows between them and others that were used, and other ends than before.
+
+        Splines with knots, or ends, on both sides of few rows would tell these rows.
+        """
+        name, own = f"{spline.of}", [spline.lower, *spline.knots, spline.upper]
+        known = self.budget.spent.knots.get(name, own)
+        together = sorted({*known, *own})
+        counts = np.histogram(values[np.isfinite(values)], together)[0]
+        few = is_few(counts, self.policy.rows) or (own[0], own[-1]) != (known[0], known[-1])
         self.policy.refuse_if(few, "apart", f"{counts.tolist()} rows", name=spline.name, rows=self.policy.rows)
-        self.budget.note_knots(name, sorted(known))
+        # And one set of knots of a kind.
+        what = f"{len(spline.knots)} knots ({spline.spline} {spline.degree}) of {spline.of}{self._condition}"
+        self.budget.fix_times(what, digest_of(own))
+        self.budget.note_knots(name, together)
 
     def _answer_design(self, question: Any) -> Any:
         """Answer a question about the columns of a design: counts and sums for coding, or moments."""
