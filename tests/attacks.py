@@ -828,10 +828,10 @@ def read_parts(stores: list[Path]) -> dict[int, Found]:
     return parts
 
 
-def attack_the_defaults(parts: dict[int, Found], answered: int, pool: Any, minutes: float) -> None:
+def attack_the_defaults(parts: dict[int, Found], answered: int, pool: Any, minutes: float, first: int) -> None:
     """Attack the default policy with seeds that are not in ``parts``, until so much is answered or time is over."""
     started, wanted = time.monotonic(), -(-answered // PART)
-    made = pool.imap_unordered(run_part, [seed for seed in range(wanted) if seed not in parts])
+    made = pool.imap_unordered(run_part, [seed for seed in range(first, first + wanted) if seed not in parts])
     with contextlib.suppress(KeyboardInterrupt, StopIteration):
         while time.monotonic() - started < 60.0 * minutes:
             with contextlib.suppress(multiprocessing.TimeoutError):
@@ -856,11 +856,11 @@ def write_page(parts: dict[int, Found], without: dict[str, Found]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(answered: int, page: Path | None, jobs: int, minutes: float, stores: list[Path]) -> None:
+def main(answered: int, page: Path | None, jobs: int, minutes: float, stores: list[Path], first: int) -> None:
     """Print what was found by default, and without each rule; write a page of it."""
     parts, without = read_parts(stores), dict[str, Found]()
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        attack_the_defaults(parts, answered, pool, minutes)
+        attack_the_defaults(parts, answered, pool, minutes, first)
     if stores:
         stores[0].write_text(json.dumps({"sources": digest_of_sources(), "parts": parts}))
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
@@ -883,5 +883,6 @@ if __name__ == "__main__":
     parser.add_argument(
         "--store", type=Path, nargs="*", default=[], help="files of runs: the first is written, all add"
     )
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     given = parser.parse_args()
-    main(given.answered, given.page, given.jobs, given.minutes, given.store)
+    main(given.answered, given.page, given.jobs, given.minutes, given.store, given.first)
