@@ -23,7 +23,7 @@ from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress import decode
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import MessageError, Refusal, RefusalError
-from fpdfp.federation import questions
+from fpdfp.federation import audit, questions
 from fpdfp.federation.descriptives import HistogramQuestion
 from fpdfp.federation.guard import ALL, GuardedData, Model
 from fpdfp.federation.guard import RequestGuard as Desk
@@ -793,3 +793,35 @@ def test_knots_of_several_models_on_both_sides_of_a_person(desks: Any) -> None:
     assert attack(desks(Policy(off=frozenset({"places"})))) == pytest.approx(person.cost / person.income, rel=1e-3)
     with pytest.raises(Refusal, match="have fewer than 10 rows of this site between two of them"):
         attack(desks(Policy()))
+
+
+def test_functions_of_a_column_of_few_values_tell_each_value(tmp_path: Path) -> None:
+    """Sums with 1, x, x² and x³ of four values are those of each value: here of one person's."""
+    table = FRAME.assign(children=np.where(FRAME.index == PERSON, 3, FRAME.score % 3))
+
+    def attack(policy: Policy, folder: str) -> float:
+        told = []
+        with Desk("north", SiteTable.read(table), policy, tmp_path / folder) as desk:
+            for power in (1.0, 2.0, 3.0):
+                value: Any = Column("children") if power == 1 else Arithmetic("**", Column("children"), Number(power))
+                told.append(
+                    gradient(functools.partial(ask, desk), model(design(Column("cost"), value), "LeastSquares"))
+                )
+        sums = np.array([told[0][1], *(one[0] for one in told)]) * -400
+        return float(np.linalg.solve(np.vander(np.arange(4.0), increasing=True).T, sums)[3])
+
+    assert attack(Policy(off=frozenset({"places"})), "without") == pytest.approx(FRAME.cost[PERSON])
+    with pytest.raises(Refusal, match="has few values at this site, and one of them in fewer than 3 rows"):
+        attack(Policy(), "default")
+
+
+def test_what_is_no_formula_has_its_line_in_the_log(desks: Any) -> None:
+    desk = desks(Policy()).desk
+    deep: Any = {"column": "age"}
+    for _ in range(3000):
+        deep = {"function": "log", "of": deep}
+    for tree in ({"design": {"terms": 5}}, {"design": {"response": deep}}, {"spec": {"terms": [7]}}):
+        assert "reply" not in desk.answer({"kind": "sums", "run": "r", "question": tree}, ANALYST)
+    lines = [entry.asked for entry in audit.entries(desk.folder)]
+    assert len(lines) == 3
+    assert all(line.endswith(": what is no formula") for line in lines), lines

@@ -94,6 +94,9 @@ FUNCTIONS, POWERS = ("log", "log1p", "log2", "log10", "sqrt"), (2.0, 3.0)
 #: A number that is subtracted is within so many ranges of a column, or of its largest values. One that divides is
 #: between 1/LARGE and LARGE, and a product has so many factors: else values underflow.
 FAR, LARGE, FACTORS = 10.0, 1e40, 6
+#: Sums with as many functions of a column as it has values tell the sum over each value. A model may have a constant,
+#: the column, its logarithm, log1p, root, square and cube.
+FEW_VALUES = 7
 
 
 def check_column(name: str, policy: Policy) -> None:
@@ -209,9 +212,9 @@ def check_numbers(
     divisors = [] if scale is None else [(number, name) for number, name in zip(scale, names, strict=True) if number]
     for factor in factors_of(design):
         if isinstance(factor, Numeric) and (own := bare(factor.value)) is not factor.value:
-            node: Any = factor.value.left if _has_number(factor.value, "/") else factor.value  # type: ignore[union-attr]
-            subtracted.append((evaluate(own, rows, known), node.right.number, factor.name))
-            divisors += [(factor.value.right.number, factor.name)] if node is not factor.value else []  # type: ignore[union-attr]
+            shifted: Any = factor.value.left if _has_number(factor.value, "/") else factor.value  # type: ignore[union-attr]
+            subtracted.append((evaluate(own, rows, known), shifted.right.number, factor.name))
+            divisors += [(factor.value.right.number, factor.name)] if shifted is not factor.value else []  # type: ignore[union-attr]
         if isinstance(factor, Poly):
             column = evaluate(factor.poly, rows, known)
             subtracted += [(column, number, factor.name) for number in factor.centres]
@@ -221,6 +224,13 @@ def check_numbers(
             policy.refuse_if(max(map(abs, factor.ratios), default=0.0) > FAR * reach**2, "centre", name=factor.name)
     for number, name in divisors:
         check_scale(number, name, policy)
+    for factor in factors_of(design):
+        node = bare(factor.value) if isinstance(factor, Numeric) else dataclasses.replace(factor, name="")
+        if not isinstance(node, Column | Missing | Coded) and node not in policy.approved:
+            for name in columns_of(node):
+                values, counts = np.unique(rows.values(name).numbers, return_counts=True)
+                rare = len(values) <= FEW_VALUES and is_few(counts, policy.cell)
+                policy.refuse_if(rare, "rare", f"{counts.tolist()} rows", name=factor.name, cell=policy.cell)
     if centre is not None:
         subtracted += zip(design.matrix(rows, means).T, map(float, centre), names, strict=True)
     for column, number, name in subtracted:
@@ -1057,7 +1067,10 @@ class RequestGuard:
         if not isinstance(given, dict) or not ({"design", "spec", "response"} & set(given)):
             return ""
         rows = f", rows with {asked['rows']}"[:500] if asked.get("rows") else ""
-        return f": {write_design(given)}{rows} [{digest_of(given)[:16]}]"
+        try:
+            return f": {write_design(given)}{rows} [{digest_of(given)[:16]}]"
+        except Exception:  # whatever came has its line in the log
+            return f": what is no formula{rows}"
 
     def _admit(self, asked: dict[str, Any], kind: str, run: str) -> None:
         """Refuse what the policy does not allow before anything is computed."""
