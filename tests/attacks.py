@@ -756,7 +756,19 @@ SINGLE = (
 )  # fmt: skip
 #: Rules without which a row must be found by this generator. Without the others ("kinds", "rows", "parameters",
 #: "budget") rows are found by many questions together: see tests/test_attacks.py, tests/test_many_policy.py.
-NEEDED = ("columns", "places", "cells", "leverage", "weights", "points", "domain", "folds", "constants", "hiding")
+NEEDED = (
+    "columns",
+    "places",
+    "values",
+    "cells",
+    "leverage",
+    "weights",
+    "points",
+    "domain",
+    "folds",
+    "constants",
+    "hiding",
+)
 
 
 def choose(rng: np.random.Generator) -> Callable[[Site, np.random.Generator], bool]:

@@ -790,7 +790,7 @@ def test_knots_of_several_models_on_both_sides_of_a_person(desks: Any) -> None:
         along = (bases[~aside] @ zero.T).sum(axis=0) @ zero
         return along @ np.concatenate(told["cost"]) / (along @ np.concatenate(told["income"]))
 
-    assert attack(desks(Policy(off=frozenset({"places"})))) == pytest.approx(person.cost / person.income, rel=1e-3)
+    assert attack(desks(Policy(off=frozenset({"values"})))) == pytest.approx(person.cost / person.income, rel=1e-3)
     with pytest.raises(Refusal, match="have fewer than 10 rows of this site between two of them"):
         attack(desks(Policy()))
 
@@ -810,7 +810,7 @@ def test_functions_of_a_column_of_few_values_tell_each_value(tmp_path: Path) -> 
         sums = np.array([told[0][1], *(one[0] for one in told)]) * -400
         return float(np.linalg.solve(np.vander(np.arange(4.0), increasing=True).T, sums)[3])
 
-    assert attack(Policy(off=frozenset({"places"})), "without") == pytest.approx(FRAME.cost[PERSON])
+    assert attack(Policy(off=frozenset({"values"})), "without") == pytest.approx(FRAME.cost[PERSON])
     with pytest.raises(Refusal, match="has few values at this site, and one of them in fewer than 3 rows"):
         attack(Policy(), "default")
 
@@ -825,3 +825,17 @@ def test_what_is_no_formula_has_its_line_in_the_log(desks: Any) -> None:
     lines = [entry.asked for entry in audit.entries(desk.folder)]
     assert len(lines) == 3
     assert all(line.endswith(": what is no formula") for line in lines), lines
+
+
+def test_refusals_of_numbers_do_not_tell_the_largest_value(desks: Any) -> None:
+    """A search by the number that is subtracted ends at a power of two, and its refusals count."""
+    desk = desks(Policy(refusals=10**6)).desk
+    low, high = 1.0, 1e6
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        centred = Arithmetic("-", Column("cost"), Number(middle))
+        asked = questions.write(SumsQuestion(design(Column("died"), centred)))
+        refused = desk.answer({"run": "r"} | asked, ANALYST).get("rule") == "values"
+        low, high = (low, middle) if refused else (middle, high)
+    assert high / 10.0 == pytest.approx(2.0 ** np.ceil(np.log2(FRAME.cost.max())))
+    assert desk.budget.spent.refusals > 5

@@ -91,8 +91,8 @@ from fpdfp.survival.proportionality import Proportionality
 # rounded: rounding has an edge where one likes, which is a comparison by another name.
 
 FUNCTIONS, POWERS = ("log", "log1p", "log2", "log10", "sqrt"), (2.0, 3.0)
-#: A number that is subtracted is within so many ranges of a column, or of its largest values. One that divides is
-#: between 1/LARGE and LARGE, and a product has so many factors: else values underflow.
+#: A number that is subtracted is at most so many times as large as the values of a column. One that divides is between
+#: 1/LARGE and LARGE, and a product has so many factors: else values underflow.
 FAR, LARGE, FACTORS = 10.0, 1e40, 6
 #: Sums with as many functions of a column as it has values tell the sum over each value. A model may have a constant,
 #: the column, its logarithm, log1p, root, square and cube.
@@ -219,9 +219,9 @@ def check_numbers(
             column = evaluate(factor.poly, rows, known)
             subtracted += [(column, number, factor.name) for number in factor.centres]
             divisors += [(number, factor.name) for number in factor.scales]
-            # What is subtracted is a ratio times an earlier one, which is as large as the range to its degree.
-            reach = max(float(np.ptp(column)), float(np.abs(column).max(initial=0.0)))
-            policy.refuse_if(max(map(abs, factor.ratios), default=0.0) > FAR * reach**2, "centre", name=factor.name)
+            # What is subtracted is a ratio times an earlier one, which is as large as values to its degree.
+            largest = max(map(abs, factor.ratios), default=0.0)
+            policy.refuse_if(largest > FAR * (2.0 * magnitude(column)) ** 2, "centre", name=factor.name)
     for number, name in divisors:
         check_scale(number, name, policy)
     for factor in factors_of(design):
@@ -234,9 +234,17 @@ def check_numbers(
     if centre is not None:
         subtracted += zip(design.matrix(rows, means).T, map(float, centre), names, strict=True)
     for column, number, name in subtracted:
-        low, high = float(np.min(column, initial=np.inf)), float(np.max(column, initial=-np.inf))
-        far = low < high and abs(number - low) > FAR * (high - low) and abs(number) > FAR * max(-low, high)
-        policy.refuse_if(far, "centre", name=name)
+        policy.refuse_if(abs(number) > FAR * magnitude(column), "centre", name=name)
+
+
+def magnitude(column: Any) -> float:
+    """Return a power of two above the values of a column: what is told by refusals is no more than that.
+
+    >>> magnitude([1.0, -3.0]), magnitude([5.0, 5.0])
+    (4.0, inf)
+    """
+    low, high = float(np.min(column, initial=np.inf)), float(np.max(column, initial=-np.inf))
+    return float(2.0 ** np.ceil(np.log2(max(-low, high)))) if low < high else np.inf
 
 
 def check_scale(number: float, name: str, policy: Policy) -> None:
