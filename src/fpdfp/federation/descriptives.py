@@ -76,8 +76,8 @@ class Descriptions:
 
     def coarsen(self, fewest: int) -> Descriptions:
         """Return the same without factors that have a level of fewer rows in some group."""
-        few = [((cells > 0) & (cells < fewest)).any() for cells in self.counts]
-        return self.withhold([len(self.known) + place for place in np.flatnonzero(few)])
+        few = [bool(((cells > 0) & (cells < fewest)).any()) for cells in self.counts]
+        return self.withhold([len(self.known) + place for place, one in enumerate(few) if one])
 
 
 @question("description")
