@@ -451,7 +451,11 @@ def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str
         # Robust errors with and without clusters differ by products of rows that belong together.
         several = int((losses.cluster_sizes(client) > 1).sum())
         policy.refuse_if(is_few(several, policy.cell), "clusters", f"{several} clusters", cell=policy.cell)
-    dense = check_columns(X, names, policy, others, where)
+    check_weighted(check_columns(X, names, policy, others, where), weights, policy, where)
+
+
+def check_weighted(dense: Array, weights: Array, policy: Policy, where: str = "") -> None:
+    """Refuse weights, and columns with them, that leave few rows."""
     if weights.min() < weights.max():
         check_weights(weights, policy, where)
         _check_leverage(dense * np.sqrt(weights)[:, None], policy, where)
@@ -536,11 +540,7 @@ class Model:
         if isinstance(losses, Cox):
             self.check_prediction(point[-1] * x)
         elif isinstance(losses, LinearModel) and not isinstance(losses, Softmax | ClassModel):
-            along = copy.copy(losses)
-            along.__dict__.pop("_whole", None)
-            X = np.column_stack([np.ones(int(losses.sizes[0])), losses._rows_of(0) @ x])
-            along._rows = losses._rows._replace(X=X)
-            Model(along, self.policy).check_prediction(point)
+            Model(along(losses, x), self.policy).check_prediction(point)
 
     def _check_response(self, response: Response, group: Group) -> None:
         """Refuse a sum over rows, and curvature, that too few rows share: in all, and of those that a feature marks."""
@@ -624,6 +624,15 @@ class Model:
             raise refuse("outside_often")
 
 
+def along(losses: Any, x: Array) -> Any:
+    """Return losses whose columns are an intercept and the linear predictor at x; an offset is part of that."""
+    made = copy.copy(losses)
+    made.__dict__.pop("_whole", None)
+    X = np.column_stack([np.ones(int(losses.sizes[0])), losses.forms(x, slice(None))])
+    made._rows = losses._rows._replace(X=X, shifts=None)
+    return made
+
+
 # --- 3. Numbers: what is one person's in any sum ----------------------------------------------------------------------
 #
 # The largest value, weight or curvature is one row's: a bound by sums is told in its place. Counts leave in cells of at
@@ -638,7 +647,7 @@ BLUR = 1e-3
 
 
 def blur(number: float) -> float:
-    """Return a number that is up to a thousandth larger: by a hash of itself, so noise to whoever does not know it.
+    """Return a number that is up to a thousandth larger: by a hash of itself, so noise to others.
 
     The same number is the same again, and a bound stays one.
 
@@ -1071,6 +1080,7 @@ class RequestGuard:
 
     def _formula(self, asked: dict[str, Any]) -> str:
         """Return the formula of what is asked, and its digest, where it has one."""
+        asked = asked["ask"] if isinstance(asked.get("ask"), dict) else asked
         given = asked.get("spec", asked.get("question"))
         if not isinstance(given, dict) or not ({"design", "spec", "response"} & set(given)):
             return ""
@@ -1206,9 +1216,12 @@ class RequestGuard:
         """Answer a question about the columns of a design: counts and sums for coding, or moments."""
         design, policy = question.design, self.policy
 
-        def check(X: Array) -> None:
+        def check(X: Array, weights: Array | None) -> None:
+            X = X if weights is None else X[weights > 0]
             check_size(len(X), X.shape[1], policy)
-            check_columns(X, design.names, policy)
+            dense = check_columns(X, design.names, policy)
+            if weights is not None:
+                check_weighted(dense, weights[weights > 0], policy)
 
         if hasattr(question, "diagonal"):
             self._check_design(design, question.means)

@@ -27,6 +27,10 @@ WORDS = {
     "gather": "what a preconditioner is made of",
     "constants": "constants in other coordinates",
     "at": "losses or gradients at a point",
+    "sums_at": "sums for a model",
+    "join": "this site's key of a run",
+    "meet": "the keys of the other members",
+    "release": "a sum with noise",
     "duals": "sums for an error bound",
     "answers": "a certificate",
     "memory": "all that clients remember",
@@ -40,7 +44,10 @@ def describe(asked: dict[str, Any]) -> str:
     >>> describe({"kind": "request", "request": {"update": {"round": 3}, "at": {"parts": ["gradients"]}}})
     "a round's work (round 4); losses or gradients at a point (gradients)"
     """
-    kind, request = asked.get("kind"), asked.get("request")
+    kind, request, ask = asked.get("kind"), asked.get("request"), asked.get("ask")
+    if kind in ("sum", "varying") and isinstance(ask, dict):
+        inner = {"kind": "request", "request": ask.get("question")} if ask.get("kind") == "losses" else ask
+        return ("masked: " if kind == "sum" else "what varies, for ") + describe(inner)
     if kind == "plan":
         return f"{WORDS['plan']}: {_counted(asked, 'problems')}, {_counted(asked, 'folds')}"
     if kind != "request" or not isinstance(request, dict):
@@ -52,7 +59,7 @@ def describe(asked: dict[str, Any]) -> str:
         part, detail = name if name in WORDS else "gather", ""
         if part == "update" and type(given.get("round")) is int:
             detail = f" (round {given['round'] + 1})"
-        elif part == "at" and isinstance(given.get("parts"), list):
+        elif part in ("at", "sums_at") and isinstance(given.get("parts"), list):
             detail = f" ({', '.join(str(one)[:16] for one in given['parts'][:2])})"
         elif part == "duals":
             detail = f" ({str(given.get('part'))[:16]})"
