@@ -46,6 +46,7 @@ from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
 from fpdfp.families.base import link_of
 from fpdfp.federation import guard
 from fpdfp.federation.descriptives import group_rows, values_of
+from fpdfp.federation.guard import ALL, KINDS, TESTS, GuardedData, Model, RequestGuard
 from fpdfp.federation.masked import ANSWERED, AT_POINTS, About, about_of, answer_tree, digest, split, to_sums
 from fpdfp.federation.policy import MEMBERS, Policy
 from fpdfp.federation.questions import (
@@ -59,8 +60,6 @@ from fpdfp.federation.questions import (
     SumsQuestion,
     dump,
 )
-from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
-from fpdfp.federation.row_shares import FULL_DOMAIN, OutsideError, respond
 from fpdfp.federation.seal import Secret
 from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import codes, evaluate
@@ -68,6 +67,7 @@ from fpdfp.formula.tree import Survival, columns_of
 from fpdfp.losses.classes import ClassModel, Ordinal, Softmax
 from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM, Logistic
+from fpdfp.losses.responses import FULL_DOMAIN, OutsideError, respond
 from fpdfp.privacy.fixed_point import WIDE, WORD, to_wide
 from fpdfp.privacy.journal import Journal
 from fpdfp.privacy.ledger import Ledger
@@ -486,7 +486,7 @@ class ProtectedGuard(RequestGuard):
         if name in TESTS and "tests" not in self.policy.kinds:
             raise refuse("kinds", "this site does not send what standard errors need (tests)")
         model = self._model(spec, of)
-        losses = model.site.losses
+        losses: Any = GuardedData(model, ALL)
         if "features" in ask:
             features = ask["features"]
             if not isinstance(features, np.ndarray) or features.dtype != np.int64 or features.ndim != 1 or not (
@@ -497,8 +497,7 @@ class ProtectedGuard(RequestGuard):
         rows, total = float(losses.sizes[0]), ask.get("rows", 1)
         if type(total) is not int or not 1 <= total <= LARGEST_SIZE:
             raise MessageError("rows must be a number of rows")
-        whole: Any = model.site.whole
-        self._check_points(whole._rule.losses, question.points_at(losses.shape), ask.get("features"))
+        self._check_points(model.losses, question.points_at(losses.shape), ask.get("features"))
         share = np.array([rows / total])
         if isinstance(question, Duals):
             if question.x is None:
@@ -512,7 +511,7 @@ class ProtectedGuard(RequestGuard):
         if isinstance(question, Evaluations):
             # multiples of a step that is a site's own would be known from few sums of them
             question = dataclasses.replace(question, slope_bits=EXACT, rest_bits=EXACT)
-        local = LocalLosses(model.site.offer(question, losses), np.arange(1), share, (), 1.0)
+        local = LocalLosses(losses.offer(question), np.arange(1), share, (), 1.0)
         answer = question.answer(local)
         if isinstance(answer, SumsAtDuals):
             return answer_tree(answer)
@@ -637,7 +636,7 @@ def compare_curvatures(losses: Any, found: list[float]) -> None:
 def curvatures(losses: Any, x: Array) -> list[float]:
     """Return the curvature of all rows at a point, for each pair of classes; none outside the domain."""
     try:
-        return [float(one.bend.sum()) for one in respond(losses, x, 0) if one.bend is not None]
+        return [float(one.bend.sum()) for one in respond(losses, x, 0) if one.bend is not None and not one.observed]
     except OutsideError:
         return []
 
