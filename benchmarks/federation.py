@@ -31,14 +31,13 @@ import fpdfp
 from benchmarks import _federation as trial
 from benchmarks import _tools
 from fpdfp.federation.agent import Agent
+from fpdfp.federation.analyst import Asking, FederationEngine
 from fpdfp.federation.connection import Connection, enrol
-from fpdfp.federation.engine import Asking, FederationEngine
 from fpdfp.federation.hub import serve
-from fpdfp.federation.keys import read_invitation
+from fpdfp.federation.keys import Study, read_invitation
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.rehearse import free_port
 from fpdfp.federation.request_guard import RequestGuard
-from fpdfp.federation.study import Study
 
 RUNS = 3
 #: Sites, and processes that they are in.

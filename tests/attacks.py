@@ -27,6 +27,7 @@ import pandas as pd
 import fpdfp
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import (
+    ANYWHERE,
     At,
     Bounds,
     Constants,
@@ -37,16 +38,15 @@ from fpdfp.cohorts.losses import (
     LocalModels,
     Overdispersions,
     Spread,
+    SumsAt,
 )
 from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, HeldScores
 from fpdfp.cohorts.requests import Address, Place, Request
-from fpdfp.cohorts.sums import ANYWHERE, SumsAt
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
-from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.questions import Distribution, ModelSpec
+from fpdfp.federation.questions import DescriptionQuestion, Distribution, HistogramQuestion, ModelSpec
 from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.table import SiteTable
 from fpdfp.folds import Folds

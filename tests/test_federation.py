@@ -20,7 +20,7 @@ from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import AbsentError, RefusalError
 from fpdfp.federation import keys
 from fpdfp.federation.agent import respond
-from fpdfp.federation.engine import Asking, gather_answers
+from fpdfp.federation.analyst import Asking, gather_answers
 from fpdfp.federation.framing import Message, clock_difference
 from fpdfp.federation.keys import About
 from fpdfp.federation.rollback import ReplayGuard
@@ -100,7 +100,7 @@ def test_older_requests_are_refused_and_the_server_catches_up(shared: Trial, mon
     assert shared.asking.ask("clock", tree, 9)["north"]["reply"]
     late = Asking(shared.link)  # another process of the analyst, whose clock has gone back by a day
     day = 24 * 3600 * 10**9
-    monkeypatch.setattr("fpdfp.federation.engine.time.time_ns", lambda real=time.time_ns: real() - day)
+    monkeypatch.setattr("fpdfp.federation.analyst.time.time_ns", lambda real=time.time_ns: real() - day)
     assert "older than one that was answered" in str(late.ask("clock", tree, 9)["north"])
     assert late.ask("clock", tree, 9)["north"]["reply"] == {"body": b"1"}
 

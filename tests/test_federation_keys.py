@@ -23,8 +23,7 @@ from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import framing, keys
 from fpdfp.federation.connection import Connection, Stream, enrol
 from fpdfp.federation.framing import LostError, Message, RefusedError
-from fpdfp.federation.keys import Identity, read_invitation
-from fpdfp.federation.study import Study
+from fpdfp.federation.keys import Identity, Study, read_invitation
 from tests.federation_trial import AgentThread, HubThread, Trial, TrialDesk, free_port
 
 

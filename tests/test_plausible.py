@@ -20,8 +20,7 @@ from fpdfp.datasets import Moments
 from fpdfp.errors import MessageError
 from fpdfp.federation import questions
 from fpdfp.federation.cohort import LocalCohort
-from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
-from fpdfp.federation.questions import Sums, SumsQuestion
+from fpdfp.federation.questions import DescriptionQuestion, HistogramQuestion, Sums, SumsQuestion
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.tree import Coded, Column, Numeric, Survival

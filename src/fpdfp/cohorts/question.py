@@ -49,8 +49,7 @@ RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clien
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
-    "cohorts.losses", "cohorts.many_points", "cohorts.requests", "cohorts.sums", "federation.questions",
-    "federation.descriptives",
+    "cohorts.losses", "cohorts.many_points", "cohorts.requests", "federation.questions",
 )  # fmt: skip
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import queue
 import re
+import secrets
 import signal
 import threading
 import time
@@ -17,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fpdfp import _files as files
 from fpdfp._numbers import one_thread
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import MessageError
@@ -43,6 +46,8 @@ from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
 if TYPE_CHECKING:
     from fpdfp.federation.request_guard import RequestGuard
 
+#: The file of a secret that is mixed into the digest of the data.
+SALT = "salt"
 #: Seconds between two looks at the certificate.
 LOOK_AT_CERTIFICATE = 3600.0
 
@@ -289,6 +294,17 @@ def alone(folder: Path) -> Iterator[None]:
         except OSError:
             raise RefusedError(f"another process is running with {folder}") from None
         yield
+
+
+def digest_of_data(folder: Path, fingerprint: str) -> str:
+    """Return a digest of a site's data that shows others whether it has changed, and nothing else.
+
+    It is salted with a secret of the site, in its folder: no one can compare it with a table of their own.
+    """
+    path = folder / SALT
+    if not path.exists():
+        files.write_whole(path, secrets.token_bytes(32), flush=True, private=True)
+    return hashlib.sha256(path.read_bytes() + fingerprint.encode()).hexdigest()[:16]
 
 
 def open_guard(name: str, folder: Path, data: Path, policy: Path | None) -> RequestGuard:

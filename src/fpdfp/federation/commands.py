@@ -47,7 +47,7 @@ def new(
     """
     names = [name for one in [*sites, *(more or [])] for name in one.split(",") if name]
     with leaving():
-        from fpdfp.federation.study import Study
+        from fpdfp.federation.keys import Study
 
         made = Study.create(study, names, hosts=host or ["localhost"], port=port)
         write_service("hub", study, study=made.name, port=port)
@@ -73,7 +73,7 @@ def serve(
     """
     with leaving():
         from fpdfp.federation.hub import serve as run
-        from fpdfp.federation.study import Study
+        from fpdfp.federation.keys import Study
 
         found = Study(study)
         if unit:
@@ -110,8 +110,7 @@ def join(
     Example: fpdfp federation join invitation-north.zip --data patients.csv --policy policy.toml
     """
     with leaving():
-        from fpdfp.federation.agent import alone, attend, open_guard
-        from fpdfp.federation.repeat import digest_of_data
+        from fpdfp.federation.agent import alone, attend, digest_of_data, open_guard
 
         identity = find_identity(invitation, folder)
         about = identity.about
@@ -198,7 +197,7 @@ def repeat(
     """
     with leaving():
         from fpdfp.federation.analyst import Federation
-        from fpdfp.federation.repeat import repeat as run_again
+        from fpdfp.federation.analyst import repeat as run_again
 
         with Federation(study) as federation:
             said = run_again(run, federation)
@@ -216,7 +215,7 @@ def remove(study: StudyFolder, name: Name) -> None:
     Example: fpdfp federation remove study north
     """
     with leaving():
-        from fpdfp.federation.study import Study
+        from fpdfp.federation.keys import Study
 
         Study(study).remove(name)
     say(f"{name} was removed")
@@ -233,7 +232,7 @@ def forget(study: StudyFolder, name: Name) -> None:
     Example: fpdfp federation forget study north
     """
     with leaving():
-        from fpdfp.federation.study import Study
+        from fpdfp.federation.keys import Study
 
         Study(study).registry.forget(name)
     say(f"{name} may connect with the log that it has now")
@@ -248,7 +247,7 @@ def invite(study: StudyFolder, name: Name) -> None:
     Example: fpdfp federation invite study north
     """
     with leaving():
-        from fpdfp.federation.study import Study
+        from fpdfp.federation.keys import Study
 
         say(Study(study).invite(name, "site"))
 
@@ -262,7 +261,7 @@ def analyst(study: StudyFolder, name: Name) -> None:
     Example: fpdfp federation analyst study ada
     """
     with leaving():
-        from fpdfp.federation.study import Study
+        from fpdfp.federation.keys import Study
 
         say(Study(study).invite(name, "analyst"))
 

@@ -46,10 +46,9 @@ from fpdfp.federation.framing import (
     pack_together,
     split,
 )
-from fpdfp.federation.keys import PENDING, About, Credentials, Identity, Invitation, pending_key
+from fpdfp.federation.keys import PENDING, STATES, About, Credentials, Identity, Invitation, pending_key
 from fpdfp.federation.rollback import Anchors, read_anchor
 from fpdfp.federation.seal import Pins, Sealer, Secret
-from fpdfp.federation.study import STATES
 from fpdfp.federation.text import log, printable, read_name, read_release, refuse_unprintable
 
 #: Seconds to wait for a connection and the hub's hello.

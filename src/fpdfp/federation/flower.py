@@ -35,14 +35,12 @@ from fpdfp._numbers import one_thread
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.federation import keys
-from fpdfp.federation.agent import Desk, alone, open_guard, respond
-from fpdfp.federation.analyst import Federation
+from fpdfp.federation.agent import Desk, alone, digest_of_data, open_guard, respond
+from fpdfp.federation.analyst import LONGEST, Federation
 from fpdfp.federation.commands import log_to_stderr
 from fpdfp.federation.connection import Measured, Usage
-from fpdfp.federation.engine import LONGEST
 from fpdfp.federation.framing import Message, Receiver
 from fpdfp.federation.keys import About
-from fpdfp.federation.repeat import digest_of_data
 from fpdfp.federation.rollback import ReplayGuard
 from fpdfp.federation.text import log, read_name, refuse_unprintable
 

@@ -23,9 +23,8 @@ from fpdfp.cohorts.losses import probe
 from fpdfp.cohorts.question import ROWS, Offer, Question
 from fpdfp.errors import ArgumentError, Refusal, RefusalError
 from fpdfp.families import Binomial
-from fpdfp.federation.descriptives import Histograms
 from fpdfp.federation.policy import Policy, refuse, sentences
-from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion, Sums
+from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion, Histograms, Sums
 from fpdfp.federation.row_shares import (
     OutsideError,
     Response,

@@ -19,20 +19,19 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import Tree
 from fpdfp.cohorts.local import Clients, LocalParticipants, RunState
-from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts, probe
+from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts, Part, SumsAt, probe
 from fpdfp.cohorts.many_points import Evaluations
 from fpdfp.cohorts.question import Question, tuple_kind
 from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
 from fpdfp.cohorts.requests import write as write_part
 from fpdfp.cohorts.serialization import pack
-from fpdfp.cohorts.sums import Part, SumsAt
 from fpdfp.engines.options import RunOptions
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
-from fpdfp.federation.cohort import TableCohort
-from fpdfp.federation.columns import Schemas
-from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
+from fpdfp.federation.cohort import Schemas, TableCohort
 from fpdfp.federation.questions import (
     ConcordanceQuestion,
+    DescriptionQuestion,
+    HistogramQuestion,
     LogRankQuestion,
     ModelSpec,
     MomentsQuestion,

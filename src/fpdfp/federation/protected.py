@@ -43,13 +43,13 @@ from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
 from fpdfp.families.base import link_of
 from fpdfp.federation import guard
-from fpdfp.federation.descriptives import group_rows, values_of
 from fpdfp.federation.masked import ANSWERED, About, about_of, answer_tree, digest, split, to_sums
 from fpdfp.federation.policy import MEMBERS, Policy
 from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, RiskQuestion, Schema, dump
 from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
 from fpdfp.federation.row_shares import OutsideError, respond
 from fpdfp.federation.seal import Secret
+from fpdfp.federation.table import group_rows, values_of
 from fpdfp.formula.coding import Design
 from fpdfp.formula.evaluation import codes, evaluate
 from fpdfp.formula.tree import Survival, columns_of
