@@ -21,9 +21,9 @@ from fpdfp.cohorts.collector import check_rows, decode_once, decode_update
 from fpdfp.cohorts.losses import At, Bounds, LossBounds
 from fpdfp.cohorts.question import Columns
 from fpdfp.cohorts.remote import RemoteLosses
-from fpdfp.cohorts.requests import Reply, Request, Update
+from fpdfp.cohorts.requests import Reply, Request
 from fpdfp.cohorts.serialization import pack, unpack
-from fpdfp.cohorts.site import Site
+from fpdfp.cohorts.site import Site, Update
 from fpdfp.losses.base import Losses
 from tests import fuzz_requests
 from tests.fuzz import attempt

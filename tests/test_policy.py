@@ -18,7 +18,8 @@ from sklearn.datasets import load_breast_cancer
 import fpdfp
 from fpdfp._settings import SettingsError
 from fpdfp.cohorts.losses import At
-from fpdfp.cohorts.requests import Memory, Request
+from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.site import Memory
 from fpdfp.errors import ArgumentError, Refusal
 from fpdfp.federation import audit, outbox
 from fpdfp.federation.guard import TOO_FEW, check_columns, check_model

@@ -20,9 +20,9 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import Duals
 from fpdfp.cohorts.question import Columns, Question, tuple_kind
-from fpdfp.cohorts.requests import Job, Message, Reply, Request, Stamped, Update, WorkDone
+from fpdfp.cohorts.requests import Job, Reply, Request
 from fpdfp.cohorts.serialization import NUMBER, pack
-from fpdfp.cohorts.site import shared_memory, shorten
+from fpdfp.cohorts.site import Message, Stamped, Update, WorkDone, shared_memory, shorten
 from fpdfp.compress import Compressor
 from fpdfp.compress.plain import plain_bits
 from fpdfp.errors import AbsentError, DivergenceError, MessageError, StoppedError

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -289,86 +290,86 @@ class Duals(Question):
         raise MessageError("a question about dual points is one for start, gradient, curvature, gap or hessian")
 
 
-@question("information")
 @dataclasses.dataclass(frozen=True)
-class Informations(Question):
-    """Each client sends the score, the expected information and some numbers at a point.
+class AtCoefficients(Question):
+    """Each client sends numbers at the coefficients of a model.
 
     Attributes
     ----------
     x
-        The point.
-    robust
-        Whether the squares of the rows' scores are wanted too.
+        The coefficients.
     """
 
     x: Array
-    robust: bool = True
 
-    reveals = reveals(points="x", settings="robust", uses="sums_at")
+    #: What losses that cannot answer lack.
+    lacking: ClassVar[str]
 
     def __post_init__(self) -> None:
         if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
             raise ValueError("x must be finite numbers in float64")
 
-    @property
-    def tells_pairs(self) -> bool:
-        """An expected information is products of pairs of features."""
-        return True
-
-    def answer(self, local: LocalLosses) -> InformationSums:
+    def answer(self, local: LocalLosses) -> Any:
         """Return what clients send."""
         if self.x.shape != local.losses.shape:
             raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
-        found = local.losses.sums_at(self.x, local.clients, robust=self.robust)
+        found = self.find(local.losses, local.clients)
         if found is None:
-            raise MessageError(f"{local.losses.family} has no likelihood")
+            raise MessageError(f"{local.losses.family} has no {self.lacking}")
+        return found
+
+    @abc.abstractmethod
+    def find(self, losses: Any, clients: IntArray) -> Any:
+        """Return the numbers, None where the losses have none."""
+
+
+@question("information")
+@dataclasses.dataclass(frozen=True)
+class Informations(AtCoefficients):
+    """The score, the expected information and some numbers; with ``robust`` the squares of the rows' scores too."""
+
+    robust: bool = True
+
+    reveals = reveals(points="x", settings="robust", uses="sums_at")
+    tells_pairs = True
+    lacking = "likelihood"
+
+    def find(self, losses: Any, clients: IntArray) -> InformationSums | None:
+        """Return the sums of the score and of its squares."""
+        found: InformationSums | None = losses.sums_at(self.x, clients, robust=self.robust)
         return found
 
 
-class OverdispersionSums(NamedTuple):
-    """The numbers of each client; see :func:`fpdfp.families.counts.theta_sums`."""
+class Numbers(NamedTuple):
+    """Some numbers of each client."""
 
     numbers: Array
 
 
 @question("overdispersion")
 @dataclasses.dataclass(frozen=True)
-class Overdispersions(Question):
-    """Each client sends sums from which θ is found, at the coefficients of a model of counts.
+class Overdispersions(AtCoefficients):
+    """Sums from which θ of a model of counts is found, with its score and information at ``theta``.
 
-    Attributes
-    ----------
-    x
-        The coefficients.
-    theta
-        θ, at which the score and the information of θ are wanted.
+    They go along with an expected information, and are refused where that is; see
+    :func:`fpdfp.families.counts.theta_sums`.
     """
 
-    x: Array
     theta: float
 
     reveals = reveals(points="x", settings="theta", uses="overdispersion_at")
+    tells_pairs = True
+    lacking = "counts"
 
     def __post_init__(self) -> None:
-        if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
-            raise ValueError("x must be finite numbers in float64")
+        super().__post_init__()
         if not 0.0 < self.theta < np.inf:
             raise ValueError("theta must be positive")
 
-    @property
-    def tells_pairs(self) -> bool:
-        """These sums go along with an expected information, and are refused where that is."""
-        return True
-
-    def answer(self, local: LocalLosses) -> OverdispersionSums:
-        """Return what clients send."""
-        if self.x.shape != local.losses.shape:
-            raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
-        found = local.losses.overdispersion_at(self.x, local.clients, self.theta)
-        if found is None:
-            raise MessageError(f"{local.losses.family} has no counts")
-        return OverdispersionSums(found)
+    def find(self, losses: Any, clients: IntArray) -> Numbers | None:
+        """Return the sums."""
+        found = losses.overdispersion_at(self.x, clients, self.theta)
+        return None if found is None else Numbers(found)
 
 
 class JeffreysSums(NamedTuple):
@@ -379,79 +380,47 @@ class JeffreysSums(NamedTuple):
 
 @question("jeffreys")
 @dataclasses.dataclass(frozen=True)
-class Jeffreys(Question):
-    """Each client sends its part of the gradient of ½ log det I, of which Firth's penalised score is made.
+class Jeffreys(AtCoefficients):
+    """The gradient of ½ log det I, of which Firth's penalised score is made.
 
-    Attributes
-    ----------
-    x
-        The point.
-    inverse
-        The inverse of the information of all clients at the point.
+    Third moments go along with an expected information, and are refused where that is. ``inverse`` is the inverse of
+    the information of all clients.
     """
 
-    x: Array
     inverse: Array
 
     reveals = reveals(points="x", settings="inverse", uses="jeffreys_at")
+    tells_pairs = True
+    lacking = "penalty of Firth"
 
     def __post_init__(self) -> None:
-        if self.x.dtype != np.float64 or self.inverse.dtype != np.float64:
-            raise ValueError("x and inverse must be in float64")
-        if not (np.isfinite(self.x).all() and np.isfinite(self.inverse).all()):
-            raise ValueError("x and inverse must be finite numbers")
+        super().__post_init__()
+        if self.inverse.dtype != np.float64 or not np.isfinite(self.inverse).all():
+            raise ValueError("inverse must be finite numbers in float64")
 
-    @property
-    def tells_pairs(self) -> bool:
-        """Third moments go along with an expected information, and are refused where that is."""
-        return True
-
-    def answer(self, local: LocalLosses) -> JeffreysSums:
-        """Return what clients send."""
-        count = self.x.size
-        if self.x.shape != local.losses.shape or self.inverse.shape != (count, count):
-            raise MessageError(f"x must be a point of shape {local.losses.shape}, and inverse a matrix for it")
-        found = local.losses.jeffreys_at(self.x, local.clients, self.inverse)
-        if found is None:
-            raise MessageError(f"{local.losses.family} has no penalty of Firth")
-        return JeffreysSums(found)
-
-
-class SpreadSums(NamedTuple):
-    """The weight of the rows of each client, and Σ w K(r/h) with the residuals r, the kernel K and the width h."""
-
-    numbers: Array
+    def find(self, losses: Any, clients: IntArray) -> JeffreysSums | None:
+        """Return the parts of the gradient."""
+        if self.inverse.shape != (self.x.size, self.x.size):
+            raise MessageError(f"inverse must be a matrix for {self.x.size} coefficients, got {self.inverse.shape}")
+        found = losses.jeffreys_at(self.x, clients, self.inverse)
+        return None if found is None else JeffreysSums(found)
 
 
 @question("spread")
 @dataclasses.dataclass(frozen=True)
-class Spread(Question):
-    """Each client sends the mean kernel weight of its residuals at the coefficients of a model of a quantile.
+class Spread(AtCoefficients):
+    """The weight of the rows, and Σ w K(r/h) with the residuals r of a quantile, the kernel K and the model's width h.
 
-    The width is the model's own: a point at which few rows share the curvature is refused as for gradients.
-
-    Attributes
-    ----------
-    x
-        The coefficients.
+    A point at which few rows share the curvature is refused as for gradients.
     """
 
-    x: Array
-
     reveals = reveals(points="x", uses="spread_at")
+    lacking = "quantile"
 
-    def __post_init__(self) -> None:
-        if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
-            raise ValueError("x must be finite numbers in float64")
-
-    def answer(self, local: LocalLosses) -> SpreadSums:
-        """Return what clients send."""
-        if self.x.shape != local.losses.shape:
-            raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
-        found = local.losses.spread_at(self.x, local.clients)
-        if found is None:
-            raise MessageError(f"{local.losses.family} has no quantile")
-        return SpreadSums(found)
+    def find(self, losses: Any, clients: IntArray) -> Numbers | None:
+        """Return the sums."""
+        found = losses.spread_at(self.x, clients)
+        return None if found is None else Numbers(found)
 
 
 #: What may be asked at a point, and without one.
@@ -605,6 +574,7 @@ class LocalModels(Question):
     levels: int = 2047
 
     reveals = reveals(points="x", settings="features levels", uses="restrict hessians")
+    tells_pairs = True
 
     def __post_init__(self) -> None:
         features = np.arange(self.x.size) if self.features is None else self.features
@@ -618,11 +588,6 @@ class LocalModels(Question):
     def bits(self) -> int:
         """The bits of the question."""
         return payload(self)
-
-    @property
-    def tells_pairs(self) -> bool:
-        """A Hessian is products of pairs of features."""
-        return True
 
     def points_at(self, shape: Shape) -> Points:
         """Return the point, with all features."""

@@ -49,7 +49,7 @@ RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clien
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
-    "cohorts.losses", "cohorts.many_points", "cohorts.requests", "federation.questions",
+    "cohorts.losses", "cohorts.many_points", "cohorts.site", "federation.questions",
 )  # fmt: skip
 
 

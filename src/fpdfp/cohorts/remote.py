@@ -45,9 +45,9 @@ from fpdfp.cohorts.local import (
 from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, LossBounds, LossFacts, probe
 from fpdfp.cohorts.plausible import Outliers, check_at, compare_facts
 from fpdfp.cohorts.question import Question, tuple_kind
-from fpdfp.cohorts.requests import Address, Certificate, Job, Memory, Place, Reply, Request, Update
+from fpdfp.cohorts.requests import Address, Job, Place, Reply, Request
 from fpdfp.cohorts.serialization import OUTSIDE
-from fpdfp.cohorts.site import shared_memory
+from fpdfp.cohorts.site import Certificate, Memory, Update, shared_memory
 from fpdfp.compress import Compressed, Compressor
 from fpdfp.errors import AbsentError, ArgumentTypeError, DivergenceError, MessageError
 from fpdfp.linops import LinOp
@@ -63,7 +63,7 @@ from fpdfp.rng import Draws
 from fpdfp.traffic import NOTHING, Answers, Bits, Downlink, Kept, digest, is_zero
 
 if TYPE_CHECKING:
-    from fpdfp.engines.options import RunOptions
+    from fpdfp.engines.prepare import RunOptions
 
 
 class RemoteClients(Clients):

@@ -31,7 +31,7 @@ from fpdfp.cohorts.record import plan_name
 from fpdfp.cohorts.remote import RemoteEngine
 from fpdfp.cohorts.requests import Job
 from fpdfp.cohorts.serialization import pack, unpack
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation import keys
 from fpdfp.federation.cohort import Schemas, TableCohort

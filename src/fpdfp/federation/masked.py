@@ -25,7 +25,7 @@ from fpdfp.cohorts.question import Question, tuple_kind
 from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
 from fpdfp.cohorts.requests import write as write_part
 from fpdfp.cohorts.serialization import pack
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
 from fpdfp.federation.cohort import Schemas, TableCohort
 from fpdfp.federation.questions import (

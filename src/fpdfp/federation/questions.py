@@ -19,7 +19,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.plausible import check_answer
 from fpdfp.cohorts.question import Question, question, questions, reveals
-from fpdfp.cohorts.serialization import pack, validate
+from fpdfp.cohorts.serialization import constructor_hints, pack, validate
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.formula.coding import Design
@@ -90,7 +90,7 @@ class TableQuestion(Question):
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
         (operation,) = self.reveals.uses
-        return getattr(table, operation)(*(getattr(self, field.name) for field in dataclasses.fields(self)))
+        return getattr(table, operation)(*(getattr(self, name) for name in constructor_hints(type(self))))
 
 
 @question("schema")
@@ -468,15 +468,11 @@ class ProportionalityQuestion(TableQuestion):
     transform: Transform = "log"
 
     reveals = reveals("table", designs="spec", points="x", settings="transform", uses="proportionality")
+    tells_pairs = True  # an information
     answers = Proportionality
 
     def __post_init__(self) -> None:
         check_coefficients(self.spec, self.x)
-
-    @property
-    def tells_pairs(self) -> bool:
-        """An information is products of pairs of features."""
-        return True
 
     def check(self, answer: Any) -> None:
         """Refuse sums of other coefficients."""
