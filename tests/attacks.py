@@ -338,7 +338,7 @@ def computed_at(rng: np.random.Generator, x: Any) -> Callable[[Any], Any]:
 def arrays_in(tree: Any, asked: Any) -> Iterator[Any]:
     """Yield all arrays of numbers in a reply."""
     if isinstance(asked, Evaluations) and not isinstance(asked, DualSums) and tree:
-        sent = Evaluated(*tree[asked.name]["arrays"])
+        sent = Evaluated(**tree[asked.name])
         with contextlib.suppress(ValueError):  # numbers outside of a domain
             yield from asked.add_up(sent, np.arange(len(sent.numbers))).slopes
     elif isinstance(tree, dict):

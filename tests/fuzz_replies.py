@@ -19,7 +19,7 @@ import numpy as np
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import check_rows, decode_once, decode_update
 from fpdfp.cohorts.losses import At, Bounds, LossBounds
-from fpdfp.cohorts.question import Columns
+from fpdfp.cohorts.question import Question
 from fpdfp.cohorts.remote import RemoteLosses
 from fpdfp.cohorts.requests import Reply, Request
 from fpdfp.cohorts.serialization import pack, unpack
@@ -91,7 +91,7 @@ def read(answered: Answered, tree: Any) -> list[Any]:
             bounds = LossBounds(np.ones(len(given.sizes)), 0.0)
             away = RemoteLosses(Loopback(fuzz_requests.problems()["graph"], sites=1), [given], [bounds])
             found += [away.sizes, *away.constants()]
-        elif ask.answers is Columns:
+        elif ask.answers is Question.answers:
             assert asked.about.clients is not None
             found += decode_once(given, asked.about.clients, ask.messages(losses.shape)).arrays
         elif isinstance(ask, Update):
@@ -106,14 +106,15 @@ def read(answered: Answered, tree: Any) -> list[Any]:
             check_rows(given.lipschitz, (rows,))
             found += [given.lipschitz[np.isfinite(given.lipschitz)]]
         elif part == "memory":
-            found += given.memory.values()
+            found += given.values()
         elif part == "duals":
             found += [array for array in vars(given).values() if array is not None]
         else:
+            taken = given if isinstance(given, dict) else vars(given)
             wanted = {"constants": (), "answers": (2,), "values": (), "gradients": losses.shape}
             for name in ask.parts if isinstance(ask, At) else [part]:
-                check_rows(getattr(given, name), (rows, *wanted[name]))
-                found.append(getattr(given, name))
+                check_rows(taken.get(name), (rows, *wanted[name]))
+                found.append(taken[name])
     return found
 
 

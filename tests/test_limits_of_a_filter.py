@@ -42,7 +42,7 @@ def from_squared_scores(guard: RequestGuard) -> Any:
     about = model(design(Column("score"), *map(Column, NAMES)), "LeastSquares")
 
     def meat(x: Any) -> Any:
-        told = ask(guard, about, Request((Informations(np.asarray(x)),), EVERYONE))["information"]["arrays"][3][0]
+        told = ask(guard, about, Request((Informations(np.asarray(x)),), EVERYONE))["information"]["meat"][0]
         whole = np.zeros((WIDTH, WIDTH))
         whole[np.tril_indices(WIDTH)] = told
         return whole + np.tril(whole, -1).T

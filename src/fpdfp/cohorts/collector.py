@@ -19,11 +19,12 @@ from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import Duals
-from fpdfp.cohorts.question import Columns, Question, tuple_kind
+from fpdfp.cohorts.question import Encoded, Question, Rows, tuple_kind
 from fpdfp.cohorts.requests import Job, Reply, Request
 from fpdfp.cohorts.serialization import NUMBER, pack
 from fpdfp.cohorts.site import Message, Stamped, Update, WorkDone, shared_memory, shorten
 from fpdfp.compress import Compressor
+from fpdfp.compress.base import DTYPES
 from fpdfp.compress.plain import plain_bits
 from fpdfp.errors import AbsentError, DivergenceError, MessageError, StoppedError
 from fpdfp.precondition.base import Announced
@@ -280,7 +281,7 @@ class Arrived(NamedTuple):
 
 
 def decode(
-    part: WorkDone | Columns,
+    part: Encoded,
     clients: IntArray,
     shapes: Mapping[str, Shape],
     compressors: Mapping[str, Compressor],
@@ -313,18 +314,22 @@ def decode_update(part: WorkDone, *how: Any) -> Decoded:
     return decode(part, *how)._replace(work=Work(*part.work))
 
 
-def decode_once(part: Columns, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]]) -> Decoded:
+def decode_once(part: Rows | Encoded, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]]) -> Decoded:
     """Return what a site's clients send once; raise MessageError for anything that cannot be what was requested."""
-    if messages:
+    if bool(messages) != isinstance(part, Encoded):
+        raise MessageError("what is sent once must be messages where there are compressors, and arrays elsewhere")
+    if isinstance(part, Encoded):
         shapes = {name: shape for name, (_, shape) in messages.items()}
         compressors = {name: compressor for name, (compressor, _) in messages.items()}
         return decode(part, clients, shapes, compressors, np.dtype(np.float32))
-    if not part.fields or len(part.arrays) != len(part.fields):
+    if not part:
         raise MessageError("what is sent once must have an array for each field")
-    for array in part.arrays:
+    for array in part.values():
         check_rows(array, (len(clients), *array.shape[1:]))
-    bits = sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in part.arrays)
-    return Decoded(clients, tuple(part.fields), part.arrays, bits)
+        if array.dtype not in DTYPES and array.dtype != np.uint8:
+            raise MessageError("arrays must hold float32, float64 or bytes")
+    bits = sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in part.values())
+    return Decoded(clients, tuple(part), list(part.values()), bits)
 
 
 def join(replies: Sequence[Decoded], xp: Any) -> Arrived:
@@ -399,17 +404,11 @@ class Transport(abc.ABC):
 
 
 @dataclasses.dataclass
-class Totals:
-    """Counts of refused and missing replies, and of memories that were sent again."""
-
-    refused: int = 0
-    absent: int = 0
-    healed: int = 0
-
-
-@dataclasses.dataclass
 class SiteRecord:
-    """The outcome of the exchanges with one site; seconds and bytes where the engine notes them."""
+    """The outcome of the exchanges with one site; seconds and bytes where the engine notes them.
+
+    Counted are requests, replies, those that were missing or refused, and what a site lacked and was sent again.
+    """
 
     asked: int = 0
     answered: int = 0
@@ -437,8 +436,8 @@ class Collector:
 
     Attributes
     ----------
-    totals, records
-        What went wrong so far, and what became of the exchanges with each site in this run.
+    records
+        What became of the exchanges with each site in this run.
     upkeep
         The bits of what was sent again, of replies that were of no use, and of copies for checkpoints.
     stopped
@@ -450,7 +449,7 @@ class Collector:
         self.deadline = None if deadline is None else _checks.real("deadline", deadline, positive=True)
         self.min_clients = _checks.integer("min_clients", min_clients, at_least=1)
         self.patience = _checks.real("patience", patience, positive=True)
-        self.totals, self.upkeep = Totals(), NOTHING
+        self.upkeep = NOTHING
         self.records: dict[int, SiteRecord] = collections.defaultdict(SiteRecord)
         self.stopped: Callable[[], bool] = lambda: False
         self._hurried = False
@@ -604,7 +603,6 @@ class Collector:
                 if reply.needs:
                     needs = session.note_needs(site, reply.needs)
                     log.info("%s needs %s", self.transport.names[site], ", ".join(sorted(needs)))
-                    self.totals.healed += 1
                     self.records[site].healed += 1
                     again[site] = session.supply(site, waiting[site])
                 else:
@@ -620,11 +618,9 @@ class Collector:
         """Count a site as absent, and say why."""
         name, record = self.transport.names[site], self.records[site]
         if isinstance(why, AbsentError):
-            self.totals.absent += 1
             record.absent += 1
             log.warning("%s is absent: %s", name, why)
         else:
-            self.totals.refused += 1
             what = str(why) if isinstance(why, MessageError) else f"it cannot be read ({type(why).__name__}: {why})"
             record.refused, record.last_refusal = record.refused + 1, what
             log.warning("the reply of %s is refused: %s", name, what)

@@ -13,7 +13,7 @@ from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.bounds import MANY
-from fpdfp.cohorts.question import Points, Question, question, reveals
+from fpdfp.cohorts.question import Points, Question, Rows, question, reveals
 from fpdfp.cohorts.serialization import OUTSIDE
 from fpdfp.compress import QSGD, Compressor, Natural
 from fpdfp.compress.wire import DEFAULT_LIMIT
@@ -185,14 +185,6 @@ def check_factor(factor: LinOp | None, shape: Shape) -> None:
         raise MessageError(f"a factor must map arrays of shape {shape} to such, got {factor!r}")
 
 
-@dataclasses.dataclass(frozen=True)
-class LossesAt:
-    """A row for each client of what was requested."""
-
-    values: Array | None = None
-    gradients: Array | None = None
-
-
 @question("at")
 @dataclasses.dataclass(frozen=True)
 class At(Question):
@@ -202,17 +194,17 @@ class At(Question):
     parts: list[Literal["values", "gradients"]]
 
     reveals = reveals(points="x", settings="parts", uses="values gradients")
-    answers = LossesAt
+    answers = Rows
 
-    def answer(self, local: LocalLosses) -> LossesAt:
+    def answer(self, local: LocalLosses) -> Rows:
         """Return what losses give."""
         losses = local.losses
         x, given = losses.xp.asarray(self.x), {"values": losses.values, "gradients": losses.gradients}
         with np.errstate(all="ignore"):
-            found = {part: to_host(given[part](x, local.clients)) for part in self.parts}
+            found: Rows = {part: to_host(given[part](x, local.clients)) for part in self.parts}
         if "values" in found:
             found["values"] = bounded(found["values"])
-        return LossesAt(**found)
+        return found
 
 
 def bounded(values: Array) -> Array:

@@ -15,7 +15,7 @@ from fpdfp._array import to_host
 from fpdfp._typing import Array
 from fpdfp.cohorts.collector import Decoded
 from fpdfp.cohorts.losses import LossBounds, LossFacts
-from fpdfp.cohorts.serialization import NUMBER, OUTSIDE, ROWS, check_numbers
+from fpdfp.cohorts.serialization import OUTSIDE, ROWS
 from fpdfp.errors import MessageError
 
 #: This many times what there is to compare it with a reply may be.
@@ -176,28 +176,6 @@ its answer would be that of all
             f"{names[site]} reports {words.format(given[site])}, and the others report {words.format(others)} "
             "in the median: its answer would be that of all"
         )
-
-
-def check_answer(answer: Any) -> None:
-    """Refuse an answer about a table with numbers that cannot be, or that contradict each other."""
-    check_numbers(answer)
-    kind = type(answer).__name__
-    if kind == "Sums":
-        _check_sums(answer)
-    if kind == "Moments" and answer.scatter.ndim == 2:
-        spread = np.sqrt(np.diagonal(answer.scatter))
-        if (abs(answer.scatter) > np.outer(spread, spread) * (1 + 1e-6) + 1e-300).any():
-            raise MessageError("moments must have products of features of at most the roots of their squares")
-
-
-def _check_sums(sums: Any) -> None:
-    for what, counts in (("levels", sums.levels), ("classes", [sums.classes])):
-        if any(int(one.sum()) > sums.used for one in counts):
-            raise MessageError(f"sums must have {what} of at most the {sums.used} rows that are used")
-    if (sums.invalid > sums.used).any():
-        raise MessageError(f"sums must be of the {sums.used} rows that are used")
-    if not 0 <= sums.weight <= NUMBER or (sums.used == 0 and sums.weight > 0):
-        raise MessageError(f"sums must have a weight from 0 on, got {sums.weight:.3g}")
 
 
 def compare_answers(names: Sequence[str], answers: Sequence[Any]) -> None:

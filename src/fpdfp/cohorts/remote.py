@@ -25,7 +25,7 @@ from fpdfp.cohorts.collector import (
     Early,
     Masks,
     Session,
-    Totals,
+    SiteRecord,
     Transport,
     among,
     check_rows,
@@ -137,9 +137,11 @@ class RemoteEngine(Transport):
         return self.norm_bound if isinstance(self.norm_bound, float) else None
 
     @property
-    def totals(self) -> Totals:
-        """Counts of refused and missing replies, and of memories that were sent again."""
-        return self.collector.totals
+    def totals(self) -> SiteRecord:
+        """The outcome of the exchanges with all sites in the latest run."""
+        names = ("asked", "answered", "absent", "refused", "healed")
+        records = self.collector.records.values()
+        return SiteRecord(**{name: sum(getattr(one, name) for one in records) for name in names})
 
     @contextlib.contextmanager
     def started(self) -> Iterator[None]:
@@ -154,8 +156,6 @@ class RemoteEngine(Transport):
 
     def ask_facts(self, features: bytes = b"") -> RemoteLosses:
         """Ask all sites what must be known of their losses, as functions of some features."""
-        from fpdfp.cohorts.remote import RemoteLosses
-
         request = Request((Facts(), Bounds()), Address(features=features))
 
         def check(site: int, reply: Reply) -> None:
@@ -280,28 +280,25 @@ class RemoteEngine(Transport):
         # A preconditioner is shorter than the map that it stands for.
         known = self.agreed is not None and self.agreed.factor is factor
         ask = Constants(None if known else factor, self.agreed if known else None, batch_size)
-        return self._ask_rows(ask, {"constants": ()}, features)["constants"]
-
-    def _ask_rows(self, question: Question, shapes: Mapping[str, tuple[int, ...]], features: bytes) -> dict[str, Array]:
-        """Ask all sites the same about their losses; return the fields of their answers, with a row for each client."""
 
         def check(site: int, reply: Reply) -> None:
-            for name, shape in shapes.items():
-                self.check_rows(site, getattr(reply.part(question.name), name), shape)
+            self.check_rows(site, reply.part("constants").constants, ())
 
-        parts = [
-            one.part(question.name) for one in self.ask_all(Request((question,), Address(features=features)), check)
-        ]
-        return {name: np.concatenate([getattr(part, name) for part in parts]) for name in shapes}
+        replies = self.ask_all(Request((ask,), Address(features=features)), check)
+        return np.concatenate([reply.part("constants").constants for reply in replies])
 
     def at(self, x: Array, parts: Sequence[Any], features: bytes = b"") -> dict[str, Array]:
         """Return f_i(x) of all clients (``"values"``), ∇f_i(x) (``"gradients"``), or both."""
         self.session.point = None
-        found = self._ask_rows(
-            At(x, list(parts)), {part: () if part == "values" else x.shape for part in parts}, features
-        )
+        asked = Request((At(x, list(parts)),), Address(features=features))
+        replies = self.ask_all(asked, lambda site, reply: self._check_at(site, reply, x, parts))
         self.session.point = x
-        return found
+        return {part: np.concatenate([reply.part("at")[part] for reply in replies]) for part in parts}
+
+    def _check_at(self, site: int, reply: Reply, x: Array, parts: Sequence[Any]) -> None:
+        """Refuse what is not the values or gradients of a site's clients at a point."""
+        for part in parts:
+            self.check_rows(site, reply.part("at").get(part), () if part == "values" else x.shape)
 
     def duals(
         self,
@@ -317,13 +314,12 @@ class RemoteEngine(Transport):
         Sites are sent x only if they were not asked about it just before. With ``parts`` they are asked for these at x
         as well (:meth:`at`), and the rows of clients are returned too.
         """
-        rows = {"values": (), "gradients": x.shape}
 
         def check(site: int, reply: Reply) -> None:
             for name, shape in shapes.items():
                 check_rows(getattr(reply.part("duals"), name), shape)
-            for part in parts:
-                self.check_rows(site, getattr(reply.part("at"), part), rows[part])
+            if parts:
+                self._check_at(site, reply, x, parts)
 
         session, point = self.session, digest([x])
         told = session.point is not None and digest([session.point]) == point
@@ -339,7 +335,7 @@ class RemoteEngine(Transport):
         sums = {name: np.sum([getattr(one, name) for one in duals], axis=0) for name in shapes}
         if "gap" in shapes and any(float(one.gap) < 0 for one in duals):
             sums["gap"] = np.array(np.inf)
-        found = {part: np.concatenate([getattr(replies[site].part("at"), part) for site in asked]) for part in parts}
+        found = {part: np.concatenate([replies[site].part("at")[part] for site in asked]) for part in parts}
         return sums, found
 
 
@@ -480,11 +476,11 @@ class RemoteParticipants(Participants):
 
         def check(site: int, reply: Reply) -> None:
             for name in names:
-                found = reply.part("memory").memory.get(name)
+                found = reply.part("memory").get(name)
                 self.engine.check_rows(site, found, getattr(self.memory, name).shape[1:])
 
         replies = self._ask_everyone(lambda stamps: Request((Memory(**stamps),)), check)
-        parts = [reply.part("memory").memory for reply in replies]
+        parts = [reply.part("memory") for reply in replies]
         self.collector.waste(parts)
         return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
@@ -546,11 +542,11 @@ class RemoteParticipants(Participants):
         frames = [message.message for message in question.messages]
 
         def check(site: int, reply: Reply) -> None:
-            self.engine.check_rows(site, reply.part("answers").answers, (2,))
+            self.engine.check_rows(site, reply.part("answers").get("answers"), (2,))
 
         with self.collector.hurry():
             replies = self._ask_everyone(lambda stamps: Request((Certificate(frames=frames, **stamps),)), check)
-        answers: Array = np.concatenate([reply.part("answers").answers for reply in replies])
+        answers: Array = np.concatenate([reply.part("answers")["answers"] for reply in replies])
         self.count_answers(answers, question)
         total: Array = answers.sum(axis=0)
         return total

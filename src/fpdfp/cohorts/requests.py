@@ -16,8 +16,8 @@ import numpy as np
 
 from fpdfp import _checks, rng
 from fpdfp._typing import Array, IntArray, Sent, Shape, SparseRows
-from fpdfp.cohorts.question import Question, questions
-from fpdfp.cohorts.serialization import check_numbers, constructor_hints, validate
+from fpdfp.cohorts.question import Question, questions, read_answer
+from fpdfp.cohorts.serialization import constructor_hints, validate
 from fpdfp.compress import Compressor
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
@@ -185,18 +185,12 @@ class Reply:
             if set(given) != {"needs"}:
                 raise MessageError("a reply: must have answers, or name what it needs")
             return cls(validate(given["needs"], list[str], "a reply: needs"))
-        kinds = {one.name: one.answers for one in request.questions}
-        strange = ", ".join(sorted(ascii(name) for name in given if name not in kinds))
+        asked = {one.name: one for one in request.questions}
+        strange = ", ".join(sorted(ascii(name) for name in given if name not in asked))
         if strange:
-            raise MessageError(f"a reply: is made of {sorted(kinds)}, not of {strange}")
+            raise MessageError(f"a reply: is made of {sorted(asked)}, not of {strange}")
         came = {name: one for name, one in given.items() if one is not None}
-        answers = {name: validate(one, kinds[name], f"a reply: {name}") for name, one in came.items()}
-        for name, answer in answers.items():
-            try:
-                check_numbers(answer)
-            except MessageError as error:
-                raise MessageError(f"a reply: {name}: {error}") from None
-        return cls([], answers)
+        return cls([], {name: read_answer(asked[name], one, f"a reply: {name}") for name, one in came.items()})
 
     def part(self, name: str) -> Any:
         """Return the answer to a question that was asked."""
@@ -211,7 +205,11 @@ class Reply:
 
     def write(self) -> dict[str, Any]:
         """Return the reply as a dictionary."""
-        return {"needs": self.needs} if self.needs else {name: write(one) for name, one in self.answers.items()}
+        return (
+            {"needs": self.needs}
+            if self.needs
+            else {name: one if isinstance(one, dict) else write(one) for name, one in self.answers.items()}
+        )
 
 
 def write(part: Any, encode: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from fpdfp._array import namespace, to_host
 from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.losses import At, Duals, check_coordinates, check_factor
-from fpdfp.cohorts.question import Columns, Offer, Question, question, reveals, tuple_kind
+from fpdfp.cohorts.question import Encoded, Offer, Question, Rows, question, reveals, tuple_kind
 from fpdfp.cohorts.requests import Job, Place, Reply, Request
 from fpdfp.compress import Compressor, decode
 from fpdfp.errors import MessageError
@@ -105,14 +105,9 @@ class Message:
 
 
 @dataclasses.dataclass(frozen=True)
-class WorkDone:
-    """The clients' messages, the bits of each by field and client, and what inner solves cost.
+class WorkDone(Encoded):
+    """The clients' messages, and what inner solves cost; ``diverged`` where numbers are no longer finite."""
 
-    ``diverged`` says that there are none, since numbers are no longer finite.
-    """
-
-    frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
-    bits: IntArray | None = None
     work: tuple[int, int] = (0, 0)
     diverged: str = ""
 
@@ -152,17 +147,10 @@ class Update(Stamped):
         return data.work(own, message, self.round)
 
 
-@dataclasses.dataclass(frozen=True)
-class Certified:
-    """Two numbers for each client."""
-
-    answers: Array
-
-
 @question("answers")
 @dataclasses.dataclass(frozen=True)
 class Certificate(Stamped):
-    """The clients' part of a certificate: the encoded arrays of the method's question."""
+    """The clients' part of a certificate, two numbers each: the encoded arrays of the method's question."""
 
     frames: list[bytes]
 
@@ -172,19 +160,12 @@ class Certificate(Stamped):
         settings="clients versions digests copies",
         uses="find_all agree certify values gradients lipschitz",
     )
-    answers = Certified
+    answers = Rows
 
-    def answer(self, data: Site) -> Certified | Lacking:
+    def answer(self, data: Site) -> Rows | Lacking:
         """Return what the clients certify."""
         agreed = data.agree(self, data.find_all(self.clients), forget=False)
-        return Certified(data.certify(self.frames)) if agreed else Lacking(("memory",))
-
-
-@dataclasses.dataclass(frozen=True)
-class Remembered:
-    """The memory of the clients, a row for each."""
-
-    memory: dict[str, Array]
+        return {"answers": data.certify(self.frames)} if agreed else Lacking(("memory",))
 
 
 @question("memory")
@@ -193,12 +174,12 @@ class Memory(Stamped):
     """All that the clients remember, for a server that may know it."""
 
     reveals = reveals("run", settings="clients versions digests copies", uses="find_all agree remember")
-    answers = Remembered
+    answers = Rows
 
-    def answer(self, data: Site) -> Remembered | Lacking:
+    def answer(self, data: Site) -> Rows | Lacking:
         """Return what the clients remember."""
         agreed = data.agree(self, data.find_all(self.clients), forget=False)
-        return Remembered(data.remember()) if agreed else Lacking(("memory",))
+        return data.remember() if agreed else Lacking(("memory",))
 
 
 class Stamp(NamedTuple):
@@ -406,11 +387,11 @@ class Site:
             return Lacking(("point",))
         return dataclasses.replace(question, x=self.point)
 
-    def _encode(self, question: Question, sent: Any, own: IntArray, place: Place | None) -> Columns:
-        """Return an answer in columns, through the compressors that the question names."""
+    def _encode(self, question: Question, sent: Any, own: IntArray, place: Place | None) -> Rows | Encoded:
+        """Return an answer in rows, or through the compressors that the question names."""
         messages = question.messages(self.losses.shape)
         if not messages:
-            return Columns(list(sent._fields), [to_host(array) for array in sent])
+            return {name: to_host(array) for name, array in sent._asdict().items()}
         if place is None:
             raise MessageError(f"a question for {question.name} must have a place")
         draws = Draws(place.seed, 0, place.numbers[own])
@@ -419,7 +400,7 @@ class Site:
             compressor = messages[name][0]
             quantized = compressor.quantize(array, draws, Purpose.ONCE + field)
             frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
-        return Columns(frames=frames, bits=bits)
+        return Encoded(frames, bits)
 
     def _restrict(self, features: IntArray) -> None:
         """Keep the losses as functions of some features."""

@@ -508,21 +508,16 @@ class Federation(TableCohort):
         """
         import pandas
 
-        tree = {"kind": "propose", "name": name, "text": definition}
-        came = gather_answers(self._asking, secrets.token_hex(8), dict.fromkeys(self.names, tree), self._patience)
+        came = self._ask_all({"kind": "propose", "name": name, "text": definition})
         return pandas.DataFrame(came).rename_axis("variable")
 
-    def exchange(self, run: str, trees: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """Ask sites something that is needed of every one of them; return their replies by name.
-
-        Parameters
-        ----------
-        run
-            The name of the run.
-        trees
-            What each site is asked.
-        """
+    def exchange(self, run: str, trees: Mapping[str, Tree]) -> dict[str, Any]:
+        """Ask sites in a run something that is needed of every one of them; return their replies by name."""
         return gather_answers(self._asking, run, trees, self._patience)
+
+    def _ask_all(self, tree: Tree, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Ask some sites the same, by default all; return their replies by name."""
+        return self.exchange(secrets.token_hex(8), dict.fromkeys(self.names if names is None else names, tree))
 
     def budget(self) -> Any:
         """Return a data frame with what each site has spent of its budget, and what is left, in analyses.
@@ -532,9 +527,7 @@ class Federation(TableCohort):
         """
         import pandas
 
-        trees = {name: {"kind": "budget"} for name in self.names}
-        came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
-        table = pandas.DataFrame(came).T.infer_objects()
+        table = pandas.DataFrame(self._ask_all({"kind": "budget"})).T.infer_objects()
         if "left" not in table:
             table["left"] = table["allowed"] - table["spent"]
         return table.rename_axis("site")
@@ -591,8 +584,7 @@ class Federation(TableCohort):
     def at_level(self) -> TableCohort:
         if self._level is None:
             count_exchange("level")
-            trees = {name: {"kind": "budget"} for name in self.names}
-            came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
+            came = self._ask_all({"kind": "budget"})
             levels = {name: str(one.get("level", "filter")) for name, one in came.items()}
             if len(set(levels.values())) > 1:
                 each = ", ".join(f"{level} at {name}" for name, level in levels.items())
@@ -612,8 +604,7 @@ class Federation(TableCohort):
 
     def gather(self, question: Question, names: Sequence[str], *, each: bool) -> list[Any]:
         rows = {"rows": self.rows} if self.rows else {}
-        trees = dict.fromkeys(names, write(question) | ({"each": True} if each else {}) | rows)
-        came = gather_answers(self._asking, secrets.token_hex(8), trees, self._patience)
+        came = self._ask_all(write(question) | ({"each": True} if each else {}) | rows, names)
         answers = []
         for name in names:
             try:

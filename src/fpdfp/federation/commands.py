@@ -7,7 +7,7 @@ import logging
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,7 @@ import typer
 from fpdfp.federation.text import LONGEST, printable, read_path
 
 if TYPE_CHECKING:
-    from fpdfp.federation.keys import Identity
+    from fpdfp.federation.keys import Identity, Study
 
 TEMPLATE = Path(__file__).parent / "template"
 
@@ -27,7 +27,35 @@ Name = Annotated[str, typer.Argument(help="The name of a site or an analyst.")]
 SiteFolder = Annotated[Path, typer.Argument(help="The folder of the site, which join has made.")]
 
 
-@app.command()
+@contextlib.contextmanager
+def leaving() -> Iterator[None]:
+    """Within this, what goes wrong is one sentence and an exit status: 2 where to try again is of no use."""
+    from fpdfp.federation.framing import RefusedError
+
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except RefusedError as error:
+        say(error, err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        say("interrupted", err=True)
+        raise typer.Exit(130) from None
+    except ImportError as error:
+        say(f"{error}: pip install cryptography formulaic grpcio", err=True)
+        raise typer.Exit(1) from None
+    except (OSError, RuntimeError, ValueError) as error:
+        say(error, err=True)
+        raise typer.Exit(1) from None
+
+
+def command(name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return what registers a command."""
+    return lambda function: app.command(name)(leaving()(function))
+
+
+@command()
 def new(
     study: Annotated[Path, typer.Argument(help="A folder that is not there yet; its name becomes the study's.")],
     sites: Annotated[
@@ -45,12 +73,11 @@ def new(
 
     Example: fpdfp federation new study --sites north east south --host hub.example
     """
-    names = [name for one in [*sites, *(more or [])] for name in one.split(",") if name]
-    with leaving():
-        from fpdfp.federation.keys import Study
+    from fpdfp.federation.keys import Study
 
-        made = Study.create(study, names, hosts=host or ["localhost"], port=port)
-        write_service("hub", study, study=made.name, port=port)
+    names = [name for one in [*sites, *(more or [])] for name in one.split(",") if name]
+    made = Study.create(study, names, hosts=host or ["localhost"], port=port)
+    write_service("hub", study, study=made.name, port=port)
     if not host:
         say("no --host was given: sites on other machines will not find this one as localhost", err=True)
     for path in made.invitations():
@@ -59,7 +86,7 @@ def new(
     say(f"then: fpdfp federation serve {study}")
 
 
-@app.command()
+@command()
 def serve(
     study: StudyFolder,
     bind: Annotated[str, typer.Option(help="The address to listen at; by default all of this machine.")] = "[::]",
@@ -71,22 +98,20 @@ def serve(
 
     Example: fpdfp federation serve study
     """
-    with leaving():
-        from fpdfp.federation.hub import serve as run
-        from fpdfp.federation.keys import Study
+    from fpdfp.federation.hub import serve as run
 
-        found = Study(study)
-        if unit:
-            for path in write_service("hub", study, study=found.name, port=found.port):
-                say(path)
-            return
-        for line in found.warnings():
-            say(line, err=True)
-        log_to_stderr()
-        run(found, bind)
+    found = _study(study)
+    if unit:
+        for path in write_service("hub", study, study=found.name, port=found.port):
+            say(path)
+        return
+    for line in found.warnings():
+        say(line, err=True)
+    log_to_stderr()
+    run(found, bind)
 
 
-@app.command()
+@command()
 def join(
     invitation: Annotated[Path, typer.Argument(help="The file that the coordinator has sent.")],
     data: Annotated[Path | None, typer.Option(help="The site's table: a CSV or Parquet file.")] = None,
@@ -109,32 +134,31 @@ def join(
 
     Example: fpdfp federation join invitation-north.zip --data patients.csv --policy policy.toml
     """
-    with leaving():
-        from fpdfp.federation.agent import alone, attend, digest_of_data, open_guard
+    from fpdfp.federation.agent import alone, attend, digest_of_data, open_guard
 
-        identity = find_identity(invitation, folder)
-        about = identity.about
-        warning = identity.warn()
-        if warning is not None:
-            say(warning, err=True)
-        if about.role == "analyst":
-            say(f"{about.name} has joined: fpdfp.Federation({str(identity.folder)!r})")
-            return
-        if data is None:
-            raise ValueError("--data must name the site's table")
-        if unit:
-            written = write_service(
-                "site", identity.folder, study=about.study, site=about.name, data=data.resolve(),
-                data_name=data.name, policy=(policy or identity.folder / "policy.toml").resolve(),
-                invitation=invitation.resolve(),
-            )  # fmt: skip
-            for path in written:
-                say(path)
-            return
-        log_to_stderr()
-        with alone(identity.folder), open_guard(about.name, identity.folder, data, policy) as desk:
-            fingerprint = str(getattr(desk.table, "fingerprint", ""))
-            attend(identity, desk, digest_of_data(identity.folder, fingerprint))
+    identity = find_identity(invitation, folder)
+    about = identity.about
+    warning = identity.warn()
+    if warning is not None:
+        say(warning, err=True)
+    if about.role == "analyst":
+        say(f"{about.name} has joined: fpdfp.Federation({str(identity.folder)!r})")
+        return
+    if data is None:
+        raise ValueError("--data must name the site's table")
+    if unit:
+        written = write_service(
+            "site", identity.folder, study=about.study, site=about.name, data=data.resolve(),
+            data_name=data.name, policy=(policy or identity.folder / "policy.toml").resolve(),
+            invitation=invitation.resolve(),
+        )  # fmt: skip
+        for path in written:
+            say(path)
+        return
+    log_to_stderr()
+    with alone(identity.folder), open_guard(about.name, identity.folder, data, policy) as desk:
+        fingerprint = str(getattr(desk.table, "fingerprint", ""))
+        attend(identity, desk, digest_of_data(identity.folder, fingerprint))
 
 
 def find_identity(invitation: Path, folder: Path | None) -> Identity:
@@ -154,20 +178,19 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
     return enrol(invited, folder)
 
 
-@app.command()
+@command()
 def status(study: StudyFolder) -> None:
     """Show sites and certificates that end soon.
 
     Example: fpdfp federation status study
     """
-    with leaving():
-        from fpdfp.federation.analyst import Federation
+    from fpdfp.federation.analyst import Federation
 
-        with Federation(study) as federation:
-            say(*str(federation.status()).splitlines())
+    with Federation(study) as federation:
+        say(*str(federation.status()).splitlines())
 
 
-@app.command()
+@command()
 def describe(study: StudyFolder) -> None:
     """Show the columns of all sites.
 
@@ -175,16 +198,15 @@ def describe(study: StudyFolder) -> None:
 
     Example: fpdfp federation describe study
     """
-    with leaving():
-        from fpdfp.federation.analyst import Federation
+    from fpdfp.federation.analyst import Federation
 
-        with Federation(study) as federation:
-            for line in federation.status().warnings:
-                say(line, err=True)
-            say(*str(federation.describe()).splitlines())
+    with Federation(study) as federation:
+        for line in federation.status().warnings:
+            say(line, err=True)
+        say(*str(federation.describe()).splitlines())
 
 
-@app.command()
+@command()
 def repeat(
     study: StudyFolder,
     run: Annotated[Path, typer.Argument(help="The folder of a run, in the folder runs of the study.")],
@@ -195,18 +217,17 @@ def repeat(
 
     Example: fpdfp federation repeat study study/runs/first
     """
-    with leaving():
-        from fpdfp.federation.analyst import Federation
-        from fpdfp.federation.analyst import repeat as run_again
+    from fpdfp.federation.analyst import Federation
+    from fpdfp.federation.analyst import repeat as run_again
 
-        with Federation(study) as federation:
-            said = run_again(run, federation)
-        say(*str(said).splitlines())
+    with Federation(study) as federation:
+        said = run_again(run, federation)
+    say(*str(said).splitlines())
     if not said.same:
         raise typer.Exit(1)
 
 
-@app.command()
+@command()
 def remove(study: StudyFolder, name: Name) -> None:
     """Remove a site or an analyst.
 
@@ -214,14 +235,11 @@ def remove(study: StudyFolder, name: Name) -> None:
 
     Example: fpdfp federation remove study north
     """
-    with leaving():
-        from fpdfp.federation.keys import Study
-
-        Study(study).remove(name)
+    _study(study).remove(name)
     say(f"{name} was removed")
 
 
-@app.command()
+@command()
 def forget(study: StudyFolder, name: Name) -> None:
     """Accept a site's log that begins anew or lost lines.
 
@@ -231,14 +249,11 @@ def forget(study: StudyFolder, name: Name) -> None:
 
     Example: fpdfp federation forget study north
     """
-    with leaving():
-        from fpdfp.federation.keys import Study
-
-        Study(study).registry.forget(name)
+    _study(study).registry.forget(name)
     say(f"{name} may connect with the log that it has now")
 
 
-@app.command()
+@command()
 def invite(study: StudyFolder, name: Name) -> None:
     """Invite a new site, or replace a lost key.
 
@@ -246,13 +261,10 @@ def invite(study: StudyFolder, name: Name) -> None:
 
     Example: fpdfp federation invite study north
     """
-    with leaving():
-        from fpdfp.federation.keys import Study
-
-        say(Study(study).invite(name, "site"))
+    say(_study(study).invite(name, "site"))
 
 
-@app.command()
+@command()
 def analyst(study: StudyFolder, name: Name) -> None:
     """Invite an analyst on another machine.
 
@@ -260,13 +272,10 @@ def analyst(study: StudyFolder, name: Name) -> None:
 
     Example: fpdfp federation analyst study ada
     """
-    with leaving():
-        from fpdfp.federation.keys import Study
-
-        say(Study(study).invite(name, "analyst"))
+    say(_study(study).invite(name, "analyst"))
 
 
-@app.command("log")
+@command("log")
 def show_log(
     folder: SiteFolder,
     last: Annotated[int | None, typer.Option(min=1, help="The number of lines, from the end.")] = None,
@@ -275,15 +284,14 @@ def show_log(
 
     Example: fpdfp federation log north --last 20
     """
-    with leaving():
-        from fpdfp.federation import audit
+    from fpdfp.federation import audit
 
-        lines = list(audit.entries(folder))
-        for entry in lines[-last:] if last else lines:
-            say(str(entry))
+    lines = list(audit.entries(folder))
+    for entry in lines[-last:] if last else lines:
+        say(str(entry))
 
 
-@app.command()
+@command()
 def verify(
     folder: SiteFolder,
     known: Annotated[str | None, typer.Option(help="A hash that was noted earlier: it must be that of a line.")] = None,
@@ -294,10 +302,9 @@ def verify(
 
     Example: fpdfp federation verify north
     """
-    with leaving():
-        from fpdfp.federation import audit
+    from fpdfp.federation import audit
 
-        verdict = audit.verify(folder, known)
+    verdict = audit.verify(folder, known)
     for fault in verdict.faults:
         say(fault, err=True)
     say(f"{verdict.entries} lines, the last with the hash {verdict.hash}")
@@ -305,7 +312,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command("inspect")
+@command("inspect")
 def inspect_reply(
     place: Annotated[Path, typer.Argument(help="A site's folder, for all that waits, or a file in its outbox.")],
 ) -> None:
@@ -317,19 +324,18 @@ def inspect_reply(
 
     Example: fpdfp federation inspect north
     """
-    with leaving():
-        from fpdfp.federation import outbox
+    from fpdfp.federation import outbox
 
-        for path in _waiting(place):
-            say(path)
-            for line in outbox.lines(outbox.read(path)):
-                say(line)
+    for path in _waiting(place):
+        say(path)
+        for line in outbox.lines(outbox.read(path)):
+            say(line)
 
 
 Kept = Annotated[Path, typer.Argument(help="A site's folder, for all that waits, or a file in its outbox.")]
 
 
-@app.command()
+@command()
 def release(place: Kept) -> None:
     """Release waiting replies.
 
@@ -337,19 +343,18 @@ def release(place: Kept) -> None:
 
     Example: fpdfp federation release north
     """
-    with leaving():
-        from fpdfp.federation import outbox
-        from fpdfp.federation.request_guard import STOPPED
+    from fpdfp.federation import outbox
+    from fpdfp.federation.request_guard import STOPPED
 
-        if (place / STOPPED).exists():
-            (place / STOPPED).unlink()
-            say("the site answers again")
-        for file in _waiting(place):
-            outbox.release(file)
-            say(f"{file} may leave")
+    if (place / STOPPED).exists():
+        (place / STOPPED).unlink()
+        say("the site answers again")
+    for file in _waiting(place):
+        outbox.release(file)
+        say(f"{file} may leave")
 
 
-@app.command()
+@command()
 def refuse(place: Kept) -> None:
     """Refuse waiting replies.
 
@@ -357,12 +362,11 @@ def refuse(place: Kept) -> None:
 
     Example: fpdfp federation refuse north
     """
-    with leaving():
-        from fpdfp.federation import outbox
+    from fpdfp.federation import outbox
 
-        for file in _waiting(place):
-            outbox.refuse(file)
-            say(f"{file} stays here")
+    for file in _waiting(place):
+        outbox.refuse(file)
+        say(f"{file} stays here")
 
 
 def _waiting(place: Path) -> list[Path]:
@@ -375,7 +379,7 @@ def _waiting(place: Path) -> list[Path]:
     return found
 
 
-@app.command()
+@command()
 def approve(
     folder: SiteFolder,
     name: Annotated[str | None, typer.Argument(help="The variable; without it all proposals are shown.")] = None,
@@ -387,14 +391,20 @@ def approve(
 
     Example: fpdfp federation approve north elderly yes
     """
-    with leaving():
-        from fpdfp.federation.approvals import Approvals
+    from fpdfp.federation.approvals import Approvals
 
-        approvals = Approvals(folder)
-        if name is not None:
-            approvals.answer(name, answer)
-        for one in approvals.read().values():
-            say(*str(one).splitlines())
+    approvals = Approvals(folder)
+    if name is not None:
+        approvals.answer(name, answer)
+    for one in approvals.read().values():
+        say(*str(one).splitlines())
+
+
+def _study(folder: Path) -> Study:
+    """Return the study of a folder."""
+    from fpdfp.federation.keys import Study
+
+    return Study(folder)
 
 
 def _member(folder: Path) -> Path:
@@ -406,7 +416,7 @@ def _member(folder: Path) -> Path:
     return found
 
 
-@app.command()
+@command()
 def key(folder: SiteFolder) -> None:
     """Show the public key of a site or an analyst.
 
@@ -415,15 +425,14 @@ def key(folder: SiteFolder) -> None:
 
     Example: fpdfp federation key north
     """
-    with leaving():
-        from fpdfp.federation.keys import Identity
-        from fpdfp.federation.seal import Secret
+    from fpdfp.federation.keys import Identity
+    from fpdfp.federation.seal import Secret
 
-        member = _member(folder)
-        say(f'{Identity(member).about.name} = "{Secret.of(member).public.hex()}"')
+    member = _member(folder)
+    say(f'{Identity(member).about.name} = "{Secret.of(member).public.hex()}"')
 
 
-@app.command()
+@command()
 def trust(
     folder: SiteFolder,
     name: Name,
@@ -437,13 +446,12 @@ def trust(
 
     Example: fpdfp federation trust north ann 3ccd…
     """
-    with leaving():
-        from fpdfp.federation.seal import Pins
+    from fpdfp.federation.seal import Pins
 
-        Pins(_member(folder)).add(name, key)
+    Pins(_member(folder)).add(name, key)
 
 
-@app.command()
+@command()
 def budget(
     folder: SiteFolder,
     policy: Annotated[Path | None, typer.Option(help="The site's policy; by default that in its folder.")] = None,
@@ -458,19 +466,18 @@ def budget(
 
     Example: fpdfp federation budget north
     """
-    with leaving():
-        from fpdfp.federation.policy import Policy
-        from fpdfp.federation.protected import LEDGER
-        from fpdfp.federation.table import SiteTable
-        from fpdfp.privacy.ledger import Ledger
+    from fpdfp.federation.policy import Policy
+    from fpdfp.federation.protected import LEDGER
+    from fpdfp.federation.table import SiteTable
+    from fpdfp.privacy.ledger import Ledger
 
-        rules = Policy.read(policy or folder / "policy.toml")
-        if rules.level != "private":
-            raise ValueError(f"{folder} has the level {rules.level!r}: only 'private' has such a budget")
-        with Ledger(folder / LEDGER, rules.epsilon, rules.delta) as ledger:
-            if data is not None:
-                ledger.open(SiteTable.read(data, rules.columns_of_the_table).fingerprint)
-            say(*map(str, ledger.accounts()))
+    rules = Policy.read(policy or folder / "policy.toml")
+    if rules.level != "private":
+        raise ValueError(f"{folder} has the level {rules.level!r}: only 'private' has such a budget")
+    with Ledger(folder / LEDGER, rules.epsilon, rules.delta) as ledger:
+        if data is not None:
+            ledger.open(SiteTable.read(data, rules.columns_of_the_table).fingerprint)
+        say(*map(str, ledger.accounts()))
 
 
 @app.command()
@@ -484,7 +491,7 @@ def policy() -> None:
     say(*template().splitlines())
 
 
-@app.command()
+@command()
 def example(
     file: Annotated[Path, typer.Argument(help="The CSV file to write; one that is there is not overwritten.")],
     rows: Annotated[int, typer.Option(help="The number of patients, at least 100.")] = 900,
@@ -493,13 +500,12 @@ def example(
 
     Example: fpdfp federation example patients.csv
     """
-    with leaving():
-        from fpdfp.federation.rehearse import write_patients
+    from fpdfp.federation.rehearse import write_patients
 
-        say(write_patients(file, rows))
+    say(write_patients(file, rows))
 
 
-@app.command()
+@command()
 def rehearse(
     data: Annotated[Path, typer.Option(help="A table with the rows of all sites: a CSV or Parquet file.")],
     by: Annotated[str, typer.Option(help="The column that names each row's site.")],
@@ -522,12 +528,11 @@ def rehearse(
 
     With cross-validation: … --model "died ~ age + C(stage) + pressure" --penalty graph --cv 5
     """
-    with leaving():
-        from fpdfp.federation.rehearse import rehearse as run
+    from fpdfp.federation.rehearse import rehearse as run
 
-        folds = int(cv) if cv is not None and cv.isdigit() else cv
-        options: dict[str, Any] = {"policy": policy, "family": family, "penalty": penalty, "cv": folds, "keep": keep}
-        say(*str(run(data, by, model, **options, say=say)).splitlines())
+    folds = int(cv) if cv is not None and cv.isdigit() else cv
+    options: dict[str, Any] = {"policy": policy, "family": family, "penalty": penalty, "cv": folds, "keep": keep}
+    say(*str(run(data, by, model, **options, say=say)).splitlines())
 
 
 def write_service(kind: str, folder: Path, **values: object) -> list[Path]:
@@ -554,27 +559,6 @@ def write_service(kind: str, folder: Path, **values: object) -> list[Path]:
         path.chmod(0o600)
         written.append(path)
     return written
-
-
-@contextlib.contextmanager
-def leaving() -> Iterator[None]:
-    """Within this, what goes wrong is one sentence and an exit status: 2 where to try again is of no use."""
-    from fpdfp.federation.framing import RefusedError
-
-    try:
-        yield
-    except RefusedError as error:
-        say(error, err=True)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        say("interrupted", err=True)
-        raise typer.Exit(130) from None
-    except ImportError as error:
-        say(f"{error}: pip install cryptography formulaic grpcio", err=True)
-        raise typer.Exit(1) from None
-    except (OSError, RuntimeError, ValueError) as error:
-        say(error, err=True)
-        raise typer.Exit(1) from None
 
 
 def say(*lines: object, err: bool = False) -> None:

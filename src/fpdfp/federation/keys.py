@@ -123,20 +123,13 @@ def make_authority(folder: Path | str, *, name: str = "fpdfp federation", days: 
     ...     print(make_authority(folder).public.name)
     ca.pem
     """
-    from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
     pair = Pair(Path(folder) / "ca.key", Path(folder) / "ca.pem")
     refuse_existing(pair)
     key = ec.generate_private_key(ec.SECP384R1())
     subject = _subject(name)
-    certificate = (
-        _builder(subject, subject, key.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(authority=True), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
-        .sign(key, _hash())
-    )
+    certificate = _builder(subject, subject, key, key.public_key(), days, authority=True).sign(key, _hash())
     write_private(pair.key, _pem(key))
     write_public(pair.public, _certificate_pem(certificate))
     return pair
@@ -166,12 +159,9 @@ def make_server_certificate(
         refuse_existing(pair)
     key = ec.generate_private_key(ec.SECP384R1())
     certificate = (
-        _builder(_subject(str(hosts[0])[:64]), issuer.subject, key.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(authority=False), critical=True)
+        _builder(_subject(str(hosts[0])[:64]), issuer.subject, issuer_key, key.public_key(), days)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
         .sign(issuer_key, _hash())
     )
     write_private(pair.key, _pem(key), overwrite)
@@ -271,11 +261,8 @@ def sign_request(authority: Pair, request: bytes, name: str, role: str, *, days:
         raise MessageError(f"a signing request must be for {name}, as whom its sender is known")
     issuer, issuer_key = _read_authority(authority)
     certificate = (
-        _builder(_subject(name, role), issuer.subject, public, days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(authority=False), critical=True)
+        _builder(_subject(name, role), issuer.subject, issuer_key, public, days)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
         .sign(issuer_key, _hash())
     )
     return _certificate_pem(certificate)
@@ -304,10 +291,6 @@ def _load_request(request: bytes) -> x509.CertificateSigningRequest:
         raise MessageError(f"a signing request cannot be read: {error}") from None
 
 
-def _read_certificate(path: Path) -> x509.Certificate:
-    return _load_certificate(path.read_bytes())
-
-
 def _load_certificate(pem: bytes) -> x509.Certificate:
     from cryptography import x509
 
@@ -321,7 +304,7 @@ def _read_authority(authority: Pair) -> tuple[x509.Certificate, ec.EllipticCurve
     key = serialization.load_pem_private_key(Path(authority.key).read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError(f"authority must have a key on an elliptic curve, but {authority.key} is another kind")
-    return _read_certificate(Path(authority.public)), key
+    return _load_certificate(Path(authority.public).read_bytes()), key
 
 
 def names_of_hosts(hosts: Sequence[str]) -> list[x509.GeneralName]:
@@ -349,11 +332,17 @@ def _subject(name: str, role: str = "") -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
+    subject: x509.Name, issuer: x509.Name, issuer_key: ec.EllipticCurvePrivateKey, key: ec.EllipticCurvePublicKey,
+    days: int, *, authority: bool = False,
+) -> x509.CertificateBuilder:  # fmt: skip
+    """Return a certificate that is not signed yet, whose key may sign others, or prove an identity."""
     from cryptography import x509
 
     now = datetime.datetime.now(datetime.UTC)
+    usage = x509.KeyUsage(
+        digital_signature=not authority, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=authority, crl_sign=authority, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -363,23 +352,9 @@ def _builder(
         .not_valid_before(now - SLACK)
         .not_valid_after(now + datetime.timedelta(days=_checks.integer("days", days, at_least=1, at_most=7300)))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
-
-
-def _usage(*, authority: bool) -> x509.KeyUsage:
-    """The use of the key: to sign certificates, or to prove an identity."""
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        encipher_only=False,
-        decipher_only=False,
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
 
 
@@ -909,9 +884,7 @@ class Study:
     def invite(self, name: str, role: Role) -> Path:
         """Write an invitation; the certificates that a member of this name has are dropped."""
         read_name("name", name)
-        key = make_key()
-        request = make_request(key, name)
-        certificate = sign_request(self.authority, request, name, "invitation", days=INVITATION_DAYS)
+        key, certificate = self._issue(name, "invitation", INVITATION_DAYS)
         self.registry.invite(name, role, fingerprint(certificate))
         about = About(self.name, role, name, self.address)
         path = self.folder / "invitations" / f"invitation-{name}.zip"
@@ -948,10 +921,13 @@ class Study:
                 found.append(warn(f"the certificate of {member.name}", max(lives, key=lambda life: life.ends)))
         return [one for one in found if one]
 
-    def _enrol_coordinator(self) -> None:
+    def _issue(self, name: str, role: str, days: int) -> tuple[bytes, bytes]:
+        """Return a new key and a certificate for it."""
         key = make_key()
-        request = make_request(key, COORDINATOR)
-        certificate = sign_request(self.authority, request, COORDINATOR, "analyst")
+        return key, sign_request(self.authority, make_request(key, name), name, role, days=days)
+
+    def _enrol_coordinator(self) -> None:
+        key, certificate = self._issue(COORDINATOR, "analyst", DAYS)
         self.registry.invite(COORDINATOR, "analyst", "")
         self.registry.add_certificate(COORDINATOR, certificate)
         about = About(self.name, "analyst", COORDINATOR, join_address("localhost", self.port))

@@ -17,11 +17,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.cohorts.plausible import check_answer
 from fpdfp.cohorts.question import Question, question, questions, reveals
+from fpdfp.cohorts.question import read_answer as read_answer
 from fpdfp.cohorts.serialization import constructor_hints, pack, validate
 from fpdfp.datasets import Moments
-from fpdfp.errors import ArgumentError, MessageError
+from fpdfp.errors import MessageError
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival
 from fpdfp.inference import Information, add_up
@@ -188,6 +188,11 @@ class SumsQuestion(TableQuestion):
         counts = [answer.known, *answer.levels, answer.classes, answer.invalid]
         if any(one.size and not 0 <= one.min() <= one.max() <= answer.rows for one in counts):
             raise MessageError(f"sums must have counts from 0 to the {answer.rows} rows")
+        used = answer.used
+        if (answer.invalid > used).any() or any(one.sum() > used for one in (*answer.levels, answer.classes)):
+            raise MessageError(f"sums must have levels, classes and invalid rows of at most the {used} rows used")
+        if answer.weight < 0 or (answer.used == 0 and answer.weight > 0):
+            raise MessageError(f"sums must have a weight from 0 on, got {answer.weight:.3g}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,8 +243,12 @@ class MomentsQuestion(TableQuestion):
         mean, scatter = answer.mean, answer.scatter
         if mean.shape != (d,) or scatter.shape != ((d,) if self.diagonal else (d, d)) or answer.count < 1:
             raise MessageError(f"moments must have {d} features, got {mean.shape}, {scatter.shape}")
-        if (np.diagonal(scatter) if scatter.ndim == 2 else scatter).min(initial=0.0) < 0:
+        squares = np.diagonal(scatter) if scatter.ndim == 2 else scatter
+        if squares.min(initial=0.0) < 0:
             raise MessageError("moments must have sums of squares of at least 0")
+        spread = np.sqrt(squares)
+        if scatter.ndim == 2 and (abs(scatter) > np.outer(spread, spread) * (1 + 1e-6) + 1e-300).any():
+            raise MessageError("moments must have products of features of at most the roots of their squares")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -794,17 +803,6 @@ def write_answer(answer: Any) -> dict[str, Any]:
     """Return an answer as a tree."""
     tree: dict[str, Any] = dump(answer)
     return tree
-
-
-def read_answer(question: Question, tree: Any) -> Any:
-    """Return the answer to a question; raise MessageError for anything else."""
-    try:
-        made = validate(tree, question.answers, "an answer")
-    except ArgumentError as error:
-        raise MessageError(f"an answer: {error}") from None
-    question.check(made)
-    check_answer(made)
-    return made
 
 
 def read_spec(tree: Any) -> ModelSpec:
