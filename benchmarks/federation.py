@@ -192,7 +192,7 @@ def measure(link: Connection, names: list[str], rounds: int) -> dict[str, Any]:
             "counted_bytes": statistics.median(counted[1:]),
             "absent": engine.totals.absent,
         }
-    found["latency"] = link.measured.latency
+    found["latency"] = link.usage.latency
     return found
 
 

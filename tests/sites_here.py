@@ -11,7 +11,7 @@ import fpdfp
 from fpdfp.cohorts.serialization import unpack
 from fpdfp.federation.agent import respond
 from fpdfp.federation.cohort import LocalCohort
-from fpdfp.federation.connection import Measured, Usage
+from fpdfp.federation.connection import Usage
 from fpdfp.federation.framing import Message, Receiver
 from fpdfp.federation.keys import About
 from fpdfp.federation.policy import Policy
@@ -25,7 +25,7 @@ class LinkHere:
     """The way to sites in this process, in place of a connection to a hub; ``seen`` has what each exchange asked."""
 
     def __init__(self, table: Any, folder: Path, policy: Policy | None, by: str) -> None:
-        self.measured, self.usage = Measured(), Usage()
+        self.usage = Usage()
         #: The requests of each exchange, to the first site, in words.
         self.seen: list[str] = []
         self.sites: dict[str, tuple[About, RequestGuard, ReplayGuard, Receiver]] = {}

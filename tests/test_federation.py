@@ -60,7 +60,7 @@ def test_same_bits_as_a_simulation(shared: Trial, whole: fpdfp.Problem, method: 
     np.testing.assert_array_equal(result.v, expected.v)
     assert (result.traffic.up, result.traffic.down) == (expected.traffic.up, expected.traffic.down)
     assert engine.totals.absent == engine.totals.refused == 0
-    assert engine.link.measured.latency is not None
+    assert engine.link.usage.latency is not None
     assert set(engine.link.usage.sites) == set(SITES)
 
 
@@ -72,7 +72,7 @@ def test_long_messages_are_carried_in_parts(shared: Trial) -> None:
     body = np.random.default_rng(0).bytes(9_000_001)
     came = shared.asking.ask("echo", {key: {"kind": "echo", "body": body} for key in SITES}, 60.0)
     assert [came[site]["reply"]["body"] == body for site in SITES] == [True] * 3
-    assert shared.link.measured.bandwidth is not None
+    assert shared.link.usage.bandwidth is not None
 
 
 def test_a_reply_that_is_too_long_is_dropped(shared: Trial) -> None:

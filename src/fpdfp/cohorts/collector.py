@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import abc
 import collections
 import contextlib
 import dataclasses
-import hashlib
 import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import Duals
 from fpdfp.cohorts.question import Encoded, Question, Rows, tuple_kind
-from fpdfp.cohorts.requests import Job, Reply, Request
-from fpdfp.cohorts.serialization import NUMBER, pack
-from fpdfp.cohorts.site import Message, Stamped, Update, WorkDone, shared_memory, shorten
+from fpdfp.cohorts.requests import Job, Reply, Request, shorten
+from fpdfp.cohorts.serialization import NUMBER
+from fpdfp.cohorts.site import Message, Stamped, Update, WorkDone
 from fpdfp.compress import Compressor
 from fpdfp.compress.base import DTYPES
 from fpdfp.compress.plain import plain_bits
 from fpdfp.errors import AbsentError, DivergenceError, MessageError, StoppedError
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.cost import Network
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws
-from fpdfp.traffic import FULL, NOTHING, Bits, Carried, digest, payload
+from fpdfp.traffic import FULL, NOTHING, Bits, digest, payload
+
+if TYPE_CHECKING:
+    from fpdfp.cohorts.remote import RemoteEngine
 
 #: How many of the server's differences are kept for sites that missed some.
 LOG = 64
@@ -140,7 +139,7 @@ class Session:
         self.coming: Ask | None = None
         self.early: Early | None = None
         self._jobs, self._keys, self._trusted = list(jobs), list(keys), trusted
-        self._shared = shared_memory(jobs[0].algorithm) if jobs else ()
+        self._shared = jobs[0].algorithm.shared_memory if jobs else ()
         self._epoch = secrets.token_hex(8)
         self._positions: dict[int, int] = dict.fromkeys(range(len(jobs)), 0) if from_zero else {}
         self._told: dict[int, str] = {}
@@ -365,44 +364,6 @@ Check = Callable[[int, Reply], None]
 Tree = dict[str, Any]
 
 
-class Transport(abc.ABC):
-    """Carries requests to sites."""
-
-    #: Whether the server may see all that clients remember (inside one organisation), or only what they have sent.
-    trusted: bool = False
-    #: Whether an exchange takes so long that one is to carry all that can be asked at once.
-    slow: bool = False
-    #: Seconds before sites that did not answer are asked once more.
-    pause: float = 0.2
-
-    @property
-    def network(self) -> Network | None:
-        """The latency and the bandwidth of the way to the sites, as measured; None where they are not."""
-        return None
-
-    @property
-    def carried(self) -> Carried | None:
-        """The bytes that went over the network so far; None where no one counts them."""
-        return None
-
-    @property
-    @abc.abstractmethod
-    def names(self) -> Sequence[str]:
-        """The names of the sites, in the order of their clients' numbers."""
-
-    @abc.abstractmethod
-    def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
-        """Send each site its request; return the replies by the deadline: dictionaries, or exceptions."""
-
-    def write(self, request: Request) -> Tree:
-        """Return a request as it is carried: by default without anything but numbers, texts and arrays."""
-        return request.write(parcels.dump)
-
-    def key(self, job: Job, run_id: str) -> str:
-        """Return a key that distinguishes a job of a run from others: the same for a server that was restarted."""
-        return hashlib.sha256(run_id.encode() + pack(parcels.dump(job))).hexdigest()[:32]
-
-
 @dataclasses.dataclass
 class SiteRecord:
     """The outcome of the exchanges with one site; seconds and bytes where the engine notes them.
@@ -430,7 +391,7 @@ class Collector:
     Parameters
     ----------
     transport
-        What carries requests.
+        The engine, which carries requests.
     deadline, min_clients, patience
         As the user gives them to an engine (:class:`fpdfp.cohorts.remote.RemoteEngine`).
 
@@ -444,7 +405,7 @@ class Collector:
         Whether the user wants to stop.
     """
 
-    def __init__(self, transport: Transport, deadline: float | None, min_clients: int, patience: float) -> None:
+    def __init__(self, transport: RemoteEngine, deadline: float | None, min_clients: int, patience: float) -> None:
         self.transport = transport
         self.deadline = None if deadline is None else _checks.real("deadline", deadline, positive=True)
         self.min_clients = _checks.integer("min_clients", min_clients, at_least=1)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import logging
 import secrets
 import tempfile
@@ -26,7 +28,7 @@ from fpdfp.cohorts.collector import (
     Masks,
     Session,
     SiteRecord,
-    Transport,
+    Tree,
     among,
     check_rows,
     decode_once,
@@ -36,7 +38,6 @@ from fpdfp.cohorts.collector import (
 from fpdfp.cohorts.local import (
     Clients,
     Participants,
-    RunState,
     allocate_memory,
     has_large_copies,
     put_back,
@@ -45,9 +46,9 @@ from fpdfp.cohorts.local import (
 from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, LossBounds, LossFacts, probe
 from fpdfp.cohorts.plausible import Outliers, check_at, compare_facts
 from fpdfp.cohorts.question import Question, tuple_kind
-from fpdfp.cohorts.requests import Address, Job, Place, Reply, Request
-from fpdfp.cohorts.serialization import OUTSIDE
-from fpdfp.cohorts.site import Certificate, Memory, Update, shared_memory
+from fpdfp.cohorts.requests import Address, Job, Place, Reply, Request, dump
+from fpdfp.cohorts.serialization import OUTSIDE, pack
+from fpdfp.cohorts.site import Certificate, Memory, Update
 from fpdfp.compress import Compressed, Compressor
 from fpdfp.errors import AbsentError, ArgumentTypeError, DivergenceError, MessageError
 from fpdfp.linops import LinOp
@@ -57,13 +58,15 @@ from fpdfp.methods.base import Algorithm, Certifying, Remembering
 from fpdfp.methods.base import Question as Asked
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.base import Announced, full
+from fpdfp.precondition.cost import Network
 from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws
-from fpdfp.traffic import NOTHING, Answers, Bits, Downlink, Kept, digest, is_zero
+from fpdfp.traffic import NOTHING, Answers, Bits, Carried, Downlink, Kept, digest, is_zero
 
 if TYPE_CHECKING:
     from fpdfp.engines.prepare import RunOptions
+    from fpdfp.engines.run import Run
 
 
 class RemoteClients(Clients):
@@ -80,15 +83,15 @@ class RemoteClients(Clients):
     def names(self) -> Sequence[str]:
         return self._engine.names
 
-    def take_part(self, run: RunState) -> Participants:
+    def take_part(self, run: Run) -> Participants:
         return RemoteParticipants(self._engine, run)
 
     def _send(self, question: Question, clients: IntArray, seed: int, *, each: bool = False) -> tuple[Any, int]:
         return self._engine.gather(self.problem, question, clients, seed, each=each)
 
 
-class RemoteEngine(Transport):
-    """An engine whose clients are at sites: it carries requests, and the rest is the same for all.
+class RemoteEngine(abc.ABC):
+    """An engine whose clients are at sites: a subclass carries requests, and the rest is the same for all.
 
     Parameters
     ----------
@@ -115,6 +118,13 @@ class RemoteEngine(Transport):
         The coordinates that constants are requested in.
     """
 
+    #: Whether the server may see all that clients remember (inside one organisation), or only what they have sent.
+    trusted: bool = False
+    #: Whether an exchange takes so long that one is to carry all that can be asked at once.
+    slow: bool = False
+    #: Seconds before sites that did not answer are asked once more.
+    pause: float = 0.2
+
     def __init__(
         self,
         deadline: float | None = None,
@@ -130,6 +140,33 @@ class RemoteEngine(Transport):
         self.run_id = secrets.token_hex(8)
         self.agreed: Preconditioner | None = None
         self._losses: RemoteLosses | None = None
+
+    @property
+    def network(self) -> Network | None:
+        """The latency and the bandwidth of the way to the sites, as measured; None where they are not."""
+        return None
+
+    @property
+    def carried(self) -> Carried | None:
+        """The bytes that went over the network so far; None where no one counts them."""
+        return None
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> Sequence[str]:
+        """The names of the sites, in the order of their clients' numbers."""
+
+    @abc.abstractmethod
+    def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
+        """Send each site its request; return the replies by the deadline: dictionaries, or exceptions."""
+
+    def write(self, request: Request) -> Tree:
+        """Return a request as it is carried: by default without anything but numbers, texts and arrays."""
+        return request.write(dump)
+
+    def key(self, job: Job, run_id: str) -> str:
+        """Return a key that distinguishes a job of a run from others: the same for a server that was restarted."""
+        return hashlib.sha256(run_id.encode() + pack(dump(job))).hexdigest()[:32]
 
     @property
     def fixed_bound(self) -> float | None:
@@ -165,7 +202,7 @@ class RemoteEngine(Transport):
         facts, bounds = ([reply.part(name) for reply in replies] for name in ("facts", "bounds"))
         return RemoteLosses(self, facts, bounds, features)
 
-    def declare(self, problems: int, folds: int) -> None:
+    def declare(self, problems: int, folds: int) -> None:  # noqa: B027 - most engines have no policies
         """Announce to sites that related problems are about to be solved together, if their policies require it."""
 
     def attach(self, problem: Problem) -> Problem:
@@ -377,7 +414,7 @@ class RemoteParticipants(Participants):
     # What sites do not need is not asked of them; and they choose their threads themselves.
     rehearses = False
 
-    def __init__(self, engine: RemoteEngine, run: RunState) -> None:
+    def __init__(self, engine: RemoteEngine, run: Run) -> None:
         super().__init__(run)
         kept: Any = ()
         if isinstance(run.algorithm, Remembering):
@@ -466,7 +503,7 @@ class RemoteParticipants(Participants):
 
     def memory_to_save(self) -> dict[str, Array]:
         names = [name for name in self.memory._fields if name != "version"]
-        if self.engine.trusted and set(names) - set(shared_memory(self.run.algorithm)):
+        if self.engine.trusted and set(names) - set(self.run.algorithm.shared_memory):
             with self.collector.hurry(), contextlib.suppress(AbsentError):
                 self.memory = self.memory._replace(**self._ask_memory(names))
         return dict(self.memory._asdict())

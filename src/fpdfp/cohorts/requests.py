@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 import numpy as np
 
 from fpdfp import _checks, rng
+from fpdfp._array import beside, to_host
 from fpdfp._typing import Array, IntArray, Sent, Shape, SparseRows
 from fpdfp.cohorts.question import Question, questions, read_answer
 from fpdfp.cohorts.serialization import constructor_hints, validate
@@ -84,6 +85,19 @@ class Job:
     def __post_init__(self) -> None:
         if self.norm_bound is not None:
             _checks.real("norm_bound", self.norm_bound, positive=True)
+
+
+def shorten(arrays: Array, bound: float | None) -> Array:
+    """Return each client's array, at most as long as the bound; both sides do this to what was decoded."""
+    if bound is None:
+        return arrays
+    lengths = np.array([float(np.linalg.norm(to_host(array).astype(np.float64).ravel())) for array in arrays])
+    factors = np.where(lengths > bound, bound / np.maximum(lengths, 1e-300), 1.0)
+    if (factors == 1.0).all():
+        return arrays
+    column = factors.reshape(-1, *[1] * (arrays.ndim - 1)).astype(arrays.dtype)
+    short: Array = arrays * beside(column, arrays)
+    return short
 
 
 Kind = TypeVar("Kind", bound=Question)

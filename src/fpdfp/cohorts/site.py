@@ -24,7 +24,7 @@ from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.losses import At, Duals, check_coordinates, check_factor
 from fpdfp.cohorts.question import Encoded, Offer, Question, Rows, question, reveals, tuple_kind
-from fpdfp.cohorts.requests import Job, Place, Reply, Request
+from fpdfp.cohorts.requests import Job, Place, Reply, Request, shorten
 from fpdfp.compress import Compressor, decode
 from fpdfp.errors import MessageError
 from fpdfp.losses.base import Losses
@@ -189,11 +189,6 @@ class Stamp(NamedTuple):
     digest: bytes
 
 
-def shared_memory(algorithm: Algorithm) -> tuple[str, ...]:
-    """Return the fields of a client's memory that the server can follow."""
-    return algorithm.shared_memory if isinstance(algorithm, Remembering) else ()
-
-
 class ClientLedger:
     """A client's side: its memory, and what it has sent that is not confirmed yet.
 
@@ -212,7 +207,7 @@ class ClientLedger:
 
     def stamp(self) -> Stamp:
         """Return the client's own stamp."""
-        return Stamp(self.version, digest(getattr(self.memory, name)[0] for name in shared_memory(self.algorithm)))
+        return Stamp(self.version, digest(getattr(self.memory, name)[0] for name in self.algorithm.shared_memory))
 
     def hold(self, memory: Any, decoded: Any, k: int) -> None:
         """Hold what was sent in round k until the server confirms it.
@@ -263,7 +258,7 @@ class ClientLedger:
                 raise MessageError(
                     f"copy must hold arrays of {sorted(known)} as a client has them, got another {name!a}"
                 )
-        if digest(copy.get(name, ()) for name in shared_memory(self.algorithm)) != server.digest:
+        if digest(copy.get(name, ()) for name in self.algorithm.shared_memory) != server.digest:
             raise MessageError("copy must match the server's stamp: it was damaged on its way")
         if rows:
             self.memory = self._place(rows)
@@ -639,21 +634,6 @@ def refusing(what: str) -> Iterator[None]:
 def _layout(arrays: Any) -> Layout:
     """Return the shape and the dtype of each field of a named tuple of arrays."""
     return {name: (array.shape, np.dtype(array.dtype)) for name, array in arrays._asdict().items()}
-
-
-def shorten(arrays: Array, bound: float | None) -> Array:
-    """Return each client's array, at most as long as the bound; both sides do this to what was decoded."""
-    if bound is None:
-        return arrays
-    lengths = np.array([float(np.linalg.norm(to_host(array).astype(np.float64).ravel())) for array in arrays])
-    factors = np.where(lengths > bound, bound / np.maximum(lengths, 1e-300), 1.0)
-    if (factors == 1.0).all():
-        return arrays
-    from fpdfp._array import beside
-
-    column = factors.reshape(-1, *[1] * (arrays.ndim - 1)).astype(arrays.dtype)
-    short: Array = arrays * beside(column, arrays)
-    return short
 
 
 def _row(arrays: Any, row: int) -> Any:

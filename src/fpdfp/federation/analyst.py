@@ -35,7 +35,7 @@ from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation import keys
 from fpdfp.federation.cohort import Schemas, TableCohort
-from fpdfp.federation.connection import Connection, Measured, Usage
+from fpdfp.federation.connection import Connection, Usage
 from fpdfp.federation.framing import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
 from fpdfp.federation.keys import Identity
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, dump, read_answer, write
@@ -64,7 +64,6 @@ SLOW = 0.03
 class Link(Protocol):
     """The way to the sites: a connection to a hub, or Flower's grid."""
 
-    measured: Measured
     usage: Usage
 
     def exchange(self, parcels: Mapping[str, bytes], timeout: float, limit: int = LONGEST) -> dict[str, Any]:
@@ -224,7 +223,7 @@ class FederationEngine(RemoteEngine):
     @property
     def network(self) -> Network | None:
         # To powers of two, so that a run that continues later is likely to choose the same.
-        latency, bandwidth = self.link.measured.latency, self.link.measured.bandwidth
+        latency, bandwidth = self.link.usage.latency, self.link.usage.bandwidth
         if latency is None:
             return None
         bits = TYPICAL.up if bandwidth is None else _round(8.0 * bandwidth)
@@ -269,7 +268,7 @@ class FederationEngine(RemoteEngine):
 
     def begin(self, *args: Any, **options: Any) -> None:
         # By now there was at least one exchange.
-        self.slow = (self.link.measured.latency or 0.0) > SLOW
+        self.slow = (self.link.usage.latency or 0.0) > SLOW
         super().begin(*args, **options)
 
     def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
@@ -545,12 +544,12 @@ class Federation(TableCohort):
     @property
     def latency(self) -> float | None:
         """Seconds that a short message takes there and back, as measured; None before there was one."""
-        return self._link.measured.latency
+        return self._link.usage.latency
 
     @property
     def bandwidth(self) -> float | None:
         """Bytes a second, as measured; None before there was a long message."""
-        return self._link.measured.bandwidth
+        return self._link.usage.bandwidth
 
     def status(self) -> Status:
         """Return which sites are online, and which certificates end soon."""

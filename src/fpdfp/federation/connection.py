@@ -290,31 +290,6 @@ RECENT, SHORT, LONG = 50, 1 << 14, 1 << 18
 
 
 @dataclasses.dataclass
-class Measured:
-    """The time of exchanges without the sites' computing time."""
-
-    latencies: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=RECENT))
-    rates: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=RECENT))
-
-    def note(self, seconds: float, length: int) -> None:
-        """Take note of a request and its reply: how long they were under way, and their bytes."""
-        if length <= SHORT:
-            self.latencies.append(seconds)
-        elif length >= LONG:
-            self.rates.append(length / max(seconds - (self.latency or 0.0), 1e-6))
-
-    @property
-    def latency(self) -> float | None:
-        """Seconds there and back for a short message; None before there was one."""
-        return statistics.median(self.latencies) if self.latencies else None
-
-    @property
-    def bandwidth(self) -> float | None:
-        """Bytes a second; None before there was a long message."""
-        return statistics.median(self.rates) if self.rates else None
-
-
-@dataclasses.dataclass
 class SiteUsage:
     """The cost of the exchanges with one site so far."""
 
@@ -344,6 +319,30 @@ class Usage:
     down: int = 0
     waited: float = 0.0
     sites: dict[str, SiteUsage] = dataclasses.field(default_factory=lambda: collections.defaultdict(SiteUsage))
+    #: Of the latest exchanges: seconds under way of short messages, and bytes a second of long ones.
+    _latencies: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=RECENT))
+    _rates: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=RECENT))
+
+    def note(self, site: str, elapsed: float, busy: Any, up: int, down: int) -> None:
+        """Take note of a reply: seconds until it came, those that its site took, and the bytes there and back."""
+        one = self.sites[site]
+        one.waited, one.up, one.down = one.waited + elapsed, one.up + up, one.down + down
+        if not (isinstance(busy, int | float) and 0 <= busy <= elapsed):
+            return
+        if up + down <= SHORT:
+            self._latencies.append(elapsed - busy)
+        elif up + down >= LONG:
+            self._rates.append((up + down) / max(elapsed - busy - (self.latency or 0.0), 1e-6))
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds there and back for a short message, without computing; None before there was one."""
+        return statistics.median(self._latencies) if self._latencies else None
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes a second; None before there was a long message."""
+        return statistics.median(self._rates) if self._rates else None
 
 
 class Connection:
@@ -357,7 +356,7 @@ class Connection:
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
-        self.measured, self.usage = Measured(), Usage()
+        self.usage = Usage()
         self._anchors = Anchors(identity.folder)
         self._stream: Stream | None = None
         self._reader: threading.Thread | None = None
@@ -493,14 +492,8 @@ class Connection:
             if message.kind == "absent":
                 found[site] = AbsentError(printable(message.about.get("why"), 200))
             elif message.kind == "reply":
-                elapsed, busy = time.monotonic() - started, message.about.get("seconds")
-                length = len(waiting[site]) + len(message.body)
-                if isinstance(busy, int | float) and 0 <= busy <= elapsed:
-                    self.measured.note(elapsed - busy, length)
-                used = self.usage.sites[site]
-                used.waited, used.up, used.down = (
-                    used.waited + elapsed, used.up + len(message.body), used.down + len(waiting[site])
-                )  # fmt: skip
+                elapsed = time.monotonic() - started
+                self.usage.note(site, elapsed, message.about.get("seconds"), len(message.body), len(waiting[site]))
                 found[site] = message.body
                 if message.dropped:
                     found[site] = MessageError(

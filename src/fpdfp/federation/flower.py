@@ -38,7 +38,7 @@ from fpdfp.federation import keys
 from fpdfp.federation.agent import Desk, alone, digest_of_data, open_guard, respond
 from fpdfp.federation.analyst import LONGEST, Federation
 from fpdfp.federation.commands import log_to_stderr
-from fpdfp.federation.connection import Measured, Usage
+from fpdfp.federation.connection import Usage
 from fpdfp.federation.framing import Message, Receiver
 from fpdfp.federation.keys import About
 from fpdfp.federation.rollback import ReplayGuard
@@ -152,7 +152,7 @@ class GridLink:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self.measured, self.usage = Measured(), Usage()
+        self.usage = Usage()
         self._nodes: dict[str, int] = {}
 
     def close(self) -> None:
@@ -187,9 +187,7 @@ class GridLink:
                 continue
             body, busy = replies[name]
             self.usage.up += len(body)
-            self.measured.note(max(elapsed - busy, 0.0), len(body) + len(parcel))
-            used = self.usage.sites[name]
-            used.waited, used.up, used.down = used.waited + elapsed, used.up + len(body), used.down + len(parcel)
+            self.usage.note(name, elapsed, min(busy, elapsed), len(body), len(parcel))
             long = f"it has {len(body)} bytes, more than any that was asked for ({limit})"
             found[name] = body if len(body) <= limit else MessageError(long)
         return found

@@ -18,7 +18,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import Tree
-from fpdfp.cohorts.local import Clients, LocalParticipants, RunState
+from fpdfp.cohorts.local import Clients, LocalParticipants
 from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts, Part, SumsAt, probe
 from fpdfp.cohorts.many_points import Evaluations
 from fpdfp.cohorts.question import Question, tuple_kind
@@ -59,6 +59,7 @@ from fpdfp.survival import Times
 from fpdfp.traffic import Carried, payload
 
 if TYPE_CHECKING:
+    from fpdfp.engines.run import Run as RunState
     from fpdfp.precondition.cost import Network
 
 #: A gap that is sent for an infinite one, and what is surely at least one of these in a sum.
