@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.cohorts.collector import NO_DRAWS, Decoded
-from fpdfp.cohorts.plausible import Outliers
+from fpdfp.cohorts.collector import NO_DRAWS, Decoded, Outliers
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress import decode
 from fpdfp.traffic import FULL

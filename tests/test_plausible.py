@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import fpdfp
-from fpdfp.cohorts.plausible import compare, compare_answers
+from fpdfp.cohorts.collector import compare, compare_answers
 from fpdfp.cohorts.question import questions as all_questions
 from fpdfp.cohorts.serialization import NUMBER, ROWS
 from fpdfp.datasets import Moments

@@ -119,7 +119,7 @@ Rows = dict[str, Array]
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """An answer in messages: those of the clients in each field, and the bits of each, by field and client."""
+    """An answer as encoded messages: one for each field and client, and their bits."""
 
     frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
     bits: IntArray | None = None

@@ -26,11 +26,14 @@ from fpdfp.cohorts.collector import (
     Decoded,
     Early,
     Masks,
+    Outliers,
     Session,
     SiteRecord,
     Tree,
     among,
+    check_at,
     check_rows,
+    compare_facts,
     decode_once,
     decode_update,
     join,
@@ -44,7 +47,6 @@ from fpdfp.cohorts.local import (
     take_rows,
 )
 from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, LossBounds, LossFacts, probe
-from fpdfp.cohorts.plausible import Outliers, check_at, compare_facts
 from fpdfp.cohorts.question import Question, tuple_kind
 from fpdfp.cohorts.requests import Address, Job, Place, Reply, Request, dump
 from fpdfp.cohorts.serialization import OUTSIDE, pack
@@ -104,7 +106,7 @@ class RemoteEngine(abc.ABC):
     norm_bound
         The largest norm that a field of a reply may have; longer ones are shortened to it. By default, ``"auto"``, a
         reply counts as absent if it is a thousand times larger than all that it can be compared with
-        (:mod:`fpdfp.cohorts.plausible`). None for no bound.
+        (:mod:`fpdfp.cohorts.collector`). None for no bound.
 
     Attributes
     ----------

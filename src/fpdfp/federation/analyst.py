@@ -24,8 +24,7 @@ import numpy as np
 
 from fpdfp import _checks
 from fpdfp._typing import Array
-from fpdfp.cohorts.collector import Tree
-from fpdfp.cohorts.plausible import compare_answers
+from fpdfp.cohorts.collector import Tree, compare_answers
 from fpdfp.cohorts.question import Question
 from fpdfp.cohorts.record import plan_name
 from fpdfp.cohorts.remote import RemoteEngine

@@ -1,4 +1,4 @@
-"""Sites as estimators see them: they are asked questions, and have losses; in one process, or anywhere."""
+"""Sites as estimators see them: they answer questions and have losses, here or elsewhere; their columns compared."""
 
 from __future__ import annotations
 
