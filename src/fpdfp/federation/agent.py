@@ -25,7 +25,7 @@ from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.audit import Audit
-from fpdfp.federation.connection import Stream, renew, take_certificate
+from fpdfp.federation.connection import Arrived, Stream, renew, take_certificate
 from fpdfp.federation.framing import (
     CONVERSATION,
     NUMBER,
@@ -160,9 +160,7 @@ class Agent:
             if difference is not None:
                 log.warning("the clock of the hub is %s", difference)
             # What comes in is noted at once, so that it is known how long it has waited.
-            arrived: Inbox[tuple[float, Message] | Exception | None] = Inbox()
-            reader = threading.Thread(target=_read, args=(stream, arrived), daemon=True)
-            reader.start()
+            arrived, reader = stream.read()
             try:
                 self._work(stream, arrived)
             finally:
@@ -170,7 +168,7 @@ class Agent:
                 arrived.close()
                 reader.join(5.0)
 
-    def _work(self, stream: Stream, arrived: Inbox[tuple[float, Message] | Exception | None]) -> None:
+    def _work(self, stream: Stream, arrived: Inbox[Arrived]) -> None:
         look = 0.0
         while True:
             if time.monotonic() >= look:
@@ -273,15 +271,6 @@ def _asker(message: Message, about: About) -> Asker:
         return Asker(read_name("the asker's name", said.get("name")), role, fingerprint, about.study)
     except ValueError as error:
         raise MessageError(str(error)) from None
-
-
-def _read(stream: Stream, arrived: Inbox[tuple[float, Message] | Exception | None]) -> None:
-    try:
-        for message in stream:
-            arrived.put((time.monotonic(), message), len(message.body))
-        arrived.put(None)
-    except Exception as error:
-        arrived.put(error)
 
 
 @contextlib.contextmanager

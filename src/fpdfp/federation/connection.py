@@ -59,6 +59,10 @@ STALLED = 60.0
 GREETINGS = 3
 
 
+#: A message with the time at which it came; or what ended the stream, None where this side has closed it.
+Arrived = tuple[float, Message] | Exception | None
+
+
 class Stream:
     """A stream to the hub and back, on which both sides have said hello.
 
@@ -145,6 +149,23 @@ class Stream:
     def __iter__(self) -> Iterator[Message]:
         """Yield messages until the connection ends; raise LostError if that was not requested."""
         return self._messages
+
+    def read(self) -> tuple[Inbox[Arrived], threading.Thread]:
+        """Read in a thread; return that and its inbox: messages with the time, and at last what ended the stream."""
+        arrived: Inbox[Arrived] = Inbox()
+
+        def read() -> None:
+            with contextlib.suppress(GeneratorExit):
+                try:
+                    for message in self:
+                        arrived.put((time.monotonic(), message), len(message.body))
+                    arrived.put(None)
+                except Exception as error:
+                    arrived.put(error)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        return arrived, reader
 
     def limit(self, length: int) -> None:
         """Set the longest body that is taken from now on."""
@@ -361,7 +382,7 @@ class Connection:
         self._stream: Stream | None = None
         self._reader: threading.Thread | None = None
         self._certificate = b""
-        self._arrived: Inbox[Message | Exception] = Inbox()
+        self._arrived: Inbox[Arrived] = Inbox()
         self._numbers = itertools.count(1)
         self._alone = threading.RLock()
         pins = Pins(identity.folder).read()
@@ -519,14 +540,17 @@ class Connection:
             came = self._arrived.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:
             return None
+        if came is None:
+            raise LostError("the connection was closed")
         if isinstance(came, RefusedError) and self.identity.credentials.certificate != self._certificate:
             raise LostError("the certificate was renewed by another process")
         if isinstance(came, Exception):
             self.close()
             raise came
-        if came.kind == "certificate":
-            take_certificate(self.identity, came)
-        return came
+        _, message = came
+        if message.kind == "certificate":
+            take_certificate(self.identity, message)
+        return message
 
     def _connect(self, until: float) -> Stream:
         """Return the connection, or make one; raise LostError if it cannot be made in time."""
@@ -543,9 +567,7 @@ class Connection:
                 time.sleep(wait)
                 continue
             self._certificate = credentials.certificate
-            self._arrived = Inbox()
-            self._reader = threading.Thread(target=_read, args=(stream, self._arrived), daemon=True)
-            self._reader.start()
+            self._arrived, self._reader = stream.read()
             self._stream = stream
             difference = clock_difference(stream.said)
             if difference is not None:
@@ -554,15 +576,6 @@ class Connection:
                 log.warning("%s; it is being renewed", self.identity.warn())
                 renew(self.identity, stream)
         return self._stream
-
-
-def _read(stream: Stream, arrived: Inbox[Message | Exception]) -> None:
-    with contextlib.suppress(GeneratorExit):
-        try:
-            for message in stream:
-                arrived.put(message, len(message.body))
-        except Exception as error:
-            arrived.put(error)
 
 
 def _groups(parcels: Mapping[str, bytes]) -> list[list[str]]:
