@@ -93,15 +93,15 @@ def read(answered: Answered, tree: Any) -> list[Any]:
             found += [away.sizes, *away.constants()]
         elif ask.answers is Question.answers:
             assert asked.about.clients is not None
-            found += decode_once(given, asked.about.clients, ask.messages(losses.shape)).arrays
+            found += decode_once(given, asked.about.clients, ask.messages(losses.shape)).arrays.values()
         elif isinstance(ask, Update):
             assert site.job is not None
             shapes = site.job.algorithm.reply_shapes()
             clients = np.arange(rows) if ask.clients is None else ask.clients
             done = decode_update(given, clients, shapes, site.job.compressors, losses.dtype, "cpu", None)
-            if done.shapes != list(shapes.values()) or len(done.arrays[0]) != len(clients):
+            if done.shapes != list(shapes.items()) or len(next(iter(done.arrays.values()))) != len(clients):
                 raise AssertionError("its arrays have other shapes")
-            found += [*done.arrays, np.array(done.work)]
+            found += [*done.arrays.values(), np.array(done.work)]
         elif isinstance(ask, Bounds):
             check_rows(given.lipschitz, (rows,))
             found += [given.lipschitz[np.isfinite(given.lipschitz)]]

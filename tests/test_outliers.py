@@ -64,7 +64,7 @@ def test_one_large_reply_does_not_end_a_run(method: Any, when: set[int], caplog:
 
 
 def decoded(client: int, norm: float) -> Decoded:
-    return Decoded(np.array([client]), ("gradient",), [np.array([[norm, 0.0]])], 0)
+    return Decoded(np.array([client]), {"gradient": np.array([[norm, 0.0]])}, 0)
 
 
 def test_sites_that_differ_by_weight_or_units_are_no_outliers() -> None:

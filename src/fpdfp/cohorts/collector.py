@@ -264,24 +264,14 @@ class Decoded(NamedTuple):
     """A site's messages as arrays, one for each field, with a row for each client; their bits, and what they cost."""
 
     clients: IntArray
-    fields: tuple[str, ...]
-    arrays: list[Array]
+    arrays: Rows
     bits: int
     work: Work = Work()
 
     @property
-    def shapes(self) -> list[Shape]:
-        """Of one client's arrays."""
-        return [array.shape[1:] for array in self.arrays]
-
-
-class Arrived(NamedTuple):
-    """The replies of a round: whose they are, their decoded values, bits and costs."""
-
-    clients: IntArray
-    sent: Any
-    bits: int
-    work: Work
+    def shapes(self) -> list[tuple[str, Shape]]:
+        """The fields, and the shapes of one client's arrays."""
+        return [(name, array.shape[1:]) for name, array in self.arrays.items()]
 
 
 def decode(
@@ -297,7 +287,7 @@ def decode(
     frames, bits = part.frames, part.bits
     if set(frames) != set(shapes) or bits is None or bits.shape != (len(shapes), len(clients)):
         raise MessageError(f"a reply must have the fields {sorted(shapes)} and bits for {len(clients)} clients")
-    arrays = []
+    arrays: Rows = {}
     for field, (name, shape) in enumerate(shapes.items()):
         if len(frames[name]) != len(clients):
             raise MessageError(f"a reply must have a message of each of the {len(clients)} clients in {name!r}")
@@ -307,8 +297,8 @@ def decode(
         numbers = compressors[name].decode(frames[name], shape, dtype, device)
         if numbers.size and float(abs(numbers).max()) > LARGEST[numbers.dtype.itemsize]:
             raise DivergedError(f"the numbers in {name!r} are too large")
-        arrays.append(shorten(numbers, norm_bound))
-    return Decoded(np.asarray(clients), tuple(shapes), arrays, int(bits.sum()))
+        arrays[name] = shorten(numbers, norm_bound)
+    return Decoded(np.asarray(clients), arrays, int(bits.sum()))
 
 
 def decode_update(part: WorkDone, *how: Any) -> Decoded:
@@ -333,19 +323,15 @@ def decode_once(part: Rows | Encoded, clients: IntArray, messages: Mapping[str, 
         if array.dtype not in DTYPES and array.dtype != np.uint8:
             raise MessageError("arrays must hold float32, float64 or bytes")
     bits = sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in part.values())
-    return Decoded(clients, tuple(part), list(part.values()), bits)
+    return Decoded(clients, part, bits)
 
 
-def join(replies: Sequence[Decoded], xp: Any) -> Arrived:
-    """Return replies of several sites as one, in the order of client numbers."""
+def join(replies: Sequence[Decoded], xp: Any) -> tuple[IntArray, Any, int, Work]:
+    """Return whose replies these are, all values, and their bits and costs; sites are in the order of their clients."""
     clients = np.concatenate([reply.clients for reply in replies])
-    order = np.argsort(clients)
-    arrays = [xp.concatenate(parts)[order] for parts in zip(*(reply.arrays for reply in replies), strict=True)]
-    work = Work()
-    for reply in replies:
-        work = work + reply.work
-    sent = tuple_kind("Reply", replies[0].fields)(*arrays)
-    return Arrived(clients[order], sent, sum(reply.bits for reply in replies), work)
+    fields = tuple(replies[0].arrays)
+    sent = tuple_kind("Reply", fields)(*(xp.concatenate([one.arrays[name] for one in replies]) for name in fields))
+    return clients, sent, sum(reply.bits for reply in replies), sum((reply.work for reply in replies), Work())
 
 
 def check_rows(array: Array | None, rows: Shape) -> None:
@@ -630,8 +616,8 @@ class Outliers:
         found: dict[int, str] = {}
         if not replies:
             return found
-        for field, name in enumerate(next(iter(replies.values())).fields):
-            norms = {site: self._norms(reply, field) for site, reply in replies.items()}
+        for name in next(iter(replies.values())).arrays:
+            norms = {site: self._norms(reply, name) for site, reply in replies.items()}
             # Of any field: one that is nothing but rounding at first may grow a thousandfold.
             known = np.max([*self._largest.values(), np.zeros(3)], axis=0)
             for site, own in norms.items():
@@ -654,13 +640,13 @@ class Outliers:
         """Take note of the replies of a round."""
         self._rounds += 1
         for reply in replies:
-            for field, name in enumerate(reply.fields):
-                largest = self._norms(reply, field).max(axis=1)
+            for name in reply.arrays:
+                largest = self._norms(reply, name).max(axis=1)
                 self._largest[name] = np.maximum(self._largest.get(name, largest), largest)
 
-    def _norms(self, reply: Decoded, field: int) -> Array:
+    def _norms(self, reply: Decoded, name: str) -> Array:
         """Return the norm of a field for each unit and client of a site."""
-        rows = to_host(reply.arrays[field]).reshape(len(reply.clients), -1)
+        rows = to_host(reply.arrays[name]).reshape(len(reply.clients), -1)
         norms: Array = np.linalg.norm(rows.astype(np.float64, copy=False), axis=1)
         return norms / self._units[:, reply.clients]
 

@@ -19,7 +19,6 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.collector import (
-    Arrived,
     Ask,
     Check,
     Collector,
@@ -307,12 +306,12 @@ class RemoteEngine(abc.ABC):
         parts = [found[site] for site in asked]
         first = self.names[next(iter(asked))]
         for site, part in zip(asked, parts, strict=True):
-            if part.fields != parts[0].fields or part.shapes != parts[0].shapes:
+            if part.shapes != parts[0].shapes:
                 raise MessageError(
                     f"{self.names[site]} and {first} disagree on what is sent once: have they the same kind of losses?"
                 )
-        arrays = [np.concatenate(one) for one in zip(*(part.arrays for part in parts), strict=True)]
-        return tuple_kind("Once", parts[0].fields)(*arrays), sum(part.bits for part in parts)
+        _, sent, bits, _ = join(parts, np)
+        return sent, bits
 
     def constants(self, factor: LinOp | None, batch_size: int | None, features: bytes = b"") -> Array:
         """Return the Lipschitz constants in other coordinates, or what mini-batches of a size add to them."""
@@ -555,7 +554,7 @@ class RemoteParticipants(Participants):
         memory = memory._replace(version=memory.version + 1)
         return clients, state, memory, cost, bits
 
-    def _collect_round(self, ask: Ask) -> Arrived:
+    def _collect_round(self, ask: Ask) -> tuple[IntArray, Any, int, Work]:
         """Have the clients of a round do their work, and return what came back in time."""
         run, session, model = self.run, self.engine.session, self.run.problem.model
         session.keep_step(ask)
