@@ -223,7 +223,7 @@ class TestDesk:
         def person() -> None:
             while not (waiting := outbox.waiting(desk.folder / OUTBOX)):
                 time.sleep(0.01)
-            told.extend(outbox.lines(outbox.read(waiting[0])))
+            told.extend(outbox.lines(waiting[0].read_bytes()))
             decide(waiting[0])
 
         helper = threading.Thread(target=person)

@@ -328,7 +328,7 @@ def inspect_reply(
 
     for path in _waiting(place):
         say(path)
-        for line in outbox.lines(outbox.read(path)):
+        for line in outbox.lines(path.read_bytes()):
             say(line)
 
 
