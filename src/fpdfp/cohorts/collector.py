@@ -74,33 +74,32 @@ class Early(NamedTuple):
     asked: list[Update]
 
 
-class Masks:
-    """The features that the sites of an engine know.
+class Known:
+    """What the sites of an engine have received last: features and the job of a run, by their keys.
 
     A set of features is distinguished from others by its digest, which is empty for all of them.
     """
 
     def __init__(self) -> None:
-        self._masks: dict[bytes, Announced] = {}
-        self._told: dict[int, bytes] = {}
+        self.masks: dict[bytes, Announced] = {}
+        self._keys: dict[tuple[int, str], bytes | str] = {}
 
     def keep(self, numbers: IntArray, mask: Announced) -> bytes:
         """Keep a mask for sites that need it, and return its digest."""
-        self._masks[found := digest([numbers])] = mask
+        self.masks[found := digest([numbers])] = mask
         return found
 
-    def for_site(self, site: int, features: bytes) -> Announced | None:
-        """Return the mask of some features, None if a site knows them."""
-        return None if not features or self._told.get(site) == features else self._masks[features]
+    def has(self, site: int, what: str, key: bytes | str) -> bool:
+        """Whether a site has something."""
+        return self._keys.get((site, what)) == key
 
-    def note(self, site: int, features: bytes) -> None:
-        """Take note that a site knows some features."""
-        if features:
-            self._told[site] = features
+    def note(self, site: int, what: str, key: bytes | str) -> None:
+        """Take note that a site has something now."""
+        self._keys[site, what] = key
 
-    def forget(self, site: int) -> None:
-        """Take note that a site does not know them."""
-        self._told.pop(site, None)
+    def forget(self, site: int, what: str) -> None:
+        """Take note that a site does not have it."""
+        self._keys.pop((site, what), None)
 
 
 class Session:
@@ -110,8 +109,8 @@ class Session:
     ----------
     jobs, keys
         What each site must know of the run, and what distinguishes it from other runs; none before a run.
-    masks
-        The features that sites know.
+    known
+        What sites have received.
     trusted
         Whether clients that lost what they remember are sent all of it, or only what they have sent themselves.
     from_zero
@@ -134,20 +133,21 @@ class Session:
         jobs: Sequence[Job] = (),
         keys: Sequence[str] = (),
         *,
-        masks: Masks,
+        known: Known,
         features: bytes = b"",
         trusted: bool = False,
         from_zero: bool = False,
     ) -> None:
-        self.features, self._masks = features, masks
+        self.features, self._known = features, known
         self.point: Array | None = None
         self.coming: Ask | None = None
         self.early: Early | None = None
         self._jobs, self._keys, self._trusted = list(jobs), list(keys), trusted
         self._shared = jobs[0].algorithm.shared_memory if jobs else ()
+        for site in range(len(jobs)):
+            known.forget(site, "job")  # a site may have been restarted since
         self._epoch = secrets.token_hex(8)
         self._positions: dict[int, int] = dict.fromkeys(range(len(jobs)), 0) if from_zero else {}
-        self._told: dict[int, str] = {}
         self._lacking: dict[int, set[str]] = {}
         self._steps: list[tuple[int, list[bytes]]] = []
         self._whole: tuple[Any, list[bytes]] | None = None
@@ -159,19 +159,20 @@ class Session:
         told: dict[str, Any] = {}
         features = self.features if request.needs_job else request.about.features
         if features:
-            told |= {"features": features, "mask": self._masks.for_site(site, features)}
+            mask = None if self._known.has(site, "features", features) else self._known.masks[features]
+            told |= {"features": features, "mask": mask}
         if request.needs_job:
             key = self._keys[site]
-            told |= {"key": key, "job": None if self._told.get(site) == key else self._jobs[site]}
+            told |= {"key": key, "job": None if self._known.has(site, "job", key) else self._jobs[site]}
             told |= {"epoch": self._epoch if request.find(Update) is not None else ""}
         return request.concerning(**told)
 
     def note_answer(self, site: int, request: Request) -> None:
         """Take note that a site has answered a request: it knows what was in it."""
         self._lacking.pop(site, None)
-        self._masks.note(site, request.about.features)
-        if request.about.key:
-            self._told[site] = request.about.key
+        for what, key in (("features", request.about.features), ("job", request.about.key)):
+            if key:
+                self._known.note(site, what, key)
 
     def note_needs(self, site: int, said: Sequence[str]) -> set[str]:
         """Take note of what a site says it needs."""
@@ -181,10 +182,8 @@ class Session:
     def supply(self, site: int, request: Request) -> Request:
         """Return a request with what the site has said it needs."""
         needs = self._lacking.get(site, set())
-        if "features" in needs:
-            self._masks.forget(site)
-        if "job" in needs:
-            self._told.pop(site, None)
+        for what in needs & {"features", "job"}:
+            self._known.forget(site, what)
         changed: dict[str, Question] = {}
         duals, update = request.find(Duals), request.find(Update)
         if "point" in needs and duals is not None:

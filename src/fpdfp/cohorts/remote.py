@@ -24,7 +24,7 @@ from fpdfp.cohorts.collector import (
     Collector,
     Decoded,
     Early,
-    Masks,
+    Known,
     Outliers,
     Session,
     SiteRecord,
@@ -111,8 +111,8 @@ class RemoteEngine(abc.ABC):
     ----------
     collector
         Waits for replies.
-    masks, session
-        What sites know of features and of the run.
+    known, session
+        What sites have received, and their state in a run.
     run_id
         The name of the run, kept through restarts of the server.
     agreed
@@ -136,8 +136,8 @@ class RemoteEngine(abc.ABC):
         self.collector = Collector(self, deadline, min_clients, patience)
         automatic = norm_bound is None or (isinstance(norm_bound, str) and norm_bound == "auto")
         self.norm_bound = norm_bound if automatic else _checks.real("norm_bound", norm_bound, positive=True)
-        self.masks = Masks()
-        self.session = Session(masks=self.masks)
+        self.known = Known()
+        self.session = Session(known=self.known)
         self.run_id = secrets.token_hex(8)
         self.agreed: Preconditioner | None = None
         self._losses: RemoteLosses | None = None
@@ -242,7 +242,7 @@ class RemoteEngine(abc.ABC):
         keys = [self.key(job, self.run_id) for job in jobs]
         features = getattr(problem.losses, "features", b"")
         self.session = Session(
-            jobs, keys, masks=self.masks, features=features, trusted=self.trusted, from_zero=from_zero
+            jobs, keys, known=self.known, features=features, trusted=self.trusted, from_zero=from_zero
         )
 
     def ask_all(self, request: Request, check: Check) -> list[Reply]:
@@ -827,7 +827,7 @@ class RemoteLosses(Losses):
 
     def restrict(self, features: IntArray) -> RemoteLosses:
         mask = Announced.mask(features, self.shape[-1])
-        return self.engine.ask_facts(self.engine.masks.keep(features, mask))
+        return self.engine.ask_facts(self.engine.known.keep(features, mask))
 
     def constants(self) -> tuple[Array, ...]:
         return tuple(self._facts.constants)
