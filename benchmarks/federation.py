@@ -137,7 +137,7 @@ def running(sites: int) -> Iterator[tuple[Connection, list[str]]]:
             for first, last in itertools.pairwise(edges):
                 start("attend", f"Path({name!r})", sites, first, last)
             until = time.monotonic() + 300
-            while sum(site["online"] for site in link.status(60.0)["sites"]) < sites:
+            while sum(site.online for site in link.status(60.0).sites) < sites:
                 if time.monotonic() > until or any(process.poll() is not None for process in processes):
                     raise RuntimeError("not all sites have come")
                 time.sleep(0.2)

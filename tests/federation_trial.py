@@ -186,7 +186,7 @@ class Trial:
         return engine
 
     def online(self) -> set[str]:
-        return {site["name"] for site in self.link.status()["sites"] if site["online"]}
+        return {site.name for site in self.link.status().sites if site.online}
 
     def wait(self, sites: Sequence[str] = SITES, seconds: float = 10.0) -> None:
         until = time.monotonic() + seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import datetime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +11,7 @@ import fpdfp
 from fpdfp.cohorts.serialization import unpack
 from fpdfp.federation.agent import respond
 from fpdfp.federation.cohort import LocalCohort
-from fpdfp.federation.connection import Usage
+from fpdfp.federation.connection import SiteStatus, Status, Usage
 from fpdfp.federation.framing import Message, Receiver
 from fpdfp.federation.keys import About
 from fpdfp.federation.policy import Policy
@@ -49,10 +49,10 @@ class LinkHere:
             self.usage.down, self.usage.up = self.usage.down + len(parcel), self.usage.up + len(found[name])
         return found
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Return who is there: everyone."""
-        sites = [{"name": name, "state": "joined", "online": True, "since": time.time()} for name in self.sites]
-        return {"study": "study", "software": fpdfp.__version__, "sites": sites, "warnings": []}
+        now = datetime.datetime.now(datetime.UTC)
+        return Status("study", fpdfp.__version__, [SiteStatus(name, "joined", True, now) for name in self.sites], [])
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

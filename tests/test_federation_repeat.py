@@ -21,6 +21,7 @@ from fpdfp.federation import agent, analyst, commands, keys
 from fpdfp.federation.agent import digest_of_data
 from fpdfp.federation.analyst import FILE, compare, read_analysis
 from fpdfp.federation.audit import LOG, Audit, entries
+from fpdfp.federation.connection import SiteStatus, Status
 from fpdfp.federation.keys import Identity, Registry, Study
 from fpdfp.federation.policy import Policy, template
 from fpdfp.federation.rehearse import Rehearsal, split, write_patients
@@ -43,10 +44,10 @@ class Fitted:
 
     def __init__(self, data: str = "aa", software: str = "0.1.0") -> None:
         self.link = self
-        self._site = {"software": software, "data": data}
+        self._site: dict[str, Any] = {"software": software, "data": data}
 
-    def status(self) -> dict[str, Any]:
-        return {"sites": [{"name": name, **self._site} for name in self.names]}
+    def status(self) -> Status:
+        return Status("study", "0.1.0", [SiteStatus(name, "joined", True, **self._site) for name in self.names], [])
 
 
 def written(folder: Path, shift: float = 0.0, **options: Any) -> Path:

@@ -196,7 +196,7 @@ class TestAnalyst:
         site = {"name": "n", "state": "joined", "online": True, "since": 1e9, "software": "0.1.0", "ends": ends,
                 "clock": "1 hour ahead"}  # fmt: skip
         said = {"study": "s", "software": "0.1.0", "sites": [site], "warnings": ["the certificate ends"]}
-        assert read_status(Message("status", {}, json.dumps(said).encode()))["sites"][0]["name"] == "n"
+        assert read_status(Message("status", {}, json.dumps(said).encode())).sites[0].name == "n"
         numbers = [{**said, "sites": [{**site, "since": value}]}]
         for made in [*self.places(said, value), *numbers]:
             found: Any = None

@@ -34,7 +34,7 @@ from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import AbsentError, ArgumentError, MessageError, RefusalError
 from fpdfp.federation import keys
 from fpdfp.federation.cohort import Schemas, TableCohort
-from fpdfp.federation.connection import Connection, Usage
+from fpdfp.federation.connection import Connection, Status, Usage
 from fpdfp.federation.framing import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
 from fpdfp.federation.keys import Identity
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, dump, read_answer, write
@@ -68,7 +68,7 @@ class Link(Protocol):
     def exchange(self, parcels: Mapping[str, bytes], timeout: float, limit: int = LONGEST) -> dict[str, Any]:
         """Send sites their requests; return by the deadline what came: bytes, or AbsentError."""
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Return what is known of the sites."""
 
     def close(self) -> None:
@@ -348,37 +348,6 @@ def _round(number: float) -> float:
     return float(2.0 ** round(math.log2(max(number, 1e-9))))
 
 
-class SiteStatus(NamedTuple):
-    """The state of a site at the hub."""
-
-    name: str
-    state: str
-    online: bool
-    since: datetime.datetime | None
-    software: str | None
-    certificate_ends: datetime.datetime | None
-    clock: str | None
-
-    def __str__(self) -> str:
-        if not self.online:
-            return f"{self.name}: {'not connected' if self.state == 'joined' else self.state}"
-        clock = f", its clock is {self.clock}" if self.clock else ""
-        ends = f", certificate until {self.certificate_ends:%Y-%m-%d}" if self.certificate_ends else ""
-        return f"{self.name}: online since {self.since:%Y-%m-%d %H:%M} UTC, release {self.software}{ends}{clock}"
-
-
-class Status(NamedTuple):
-    """The state of all sites at the hub, with certificates that end soon."""
-
-    study: str
-    software: str
-    sites: list[SiteStatus]
-    warnings: list[str]
-
-    def __str__(self) -> str:
-        return "\n".join([f"{self.study}, release {self.software}", *map(str, self.sites), *self.warnings])
-
-
 class Federation(TableCohort):
     """The sites of a study, for anyone who may ask them: the coordinator, or an analyst elsewhere.
 
@@ -552,22 +521,8 @@ class Federation(TableCohort):
 
     def status(self) -> Status:
         """Return which sites are online, and which certificates end soon."""
-        said = self._link.status()
-        sites = []
-        for site in said["sites"]:
-            since, ends = site.get("since"), site.get("ends")
-            sites.append(
-                SiteStatus(
-                    name=read_name("site", site["name"]),
-                    state=str(site["state"]),
-                    online=bool(site["online"]),
-                    since=None if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC),
-                    software=site.get("software"),
-                    certificate_ends=None if ends is None else datetime.datetime.fromisoformat(ends),
-                    clock=site.get("clock"),
-                )
-            )
-        return Status(said["study"], said["software"], sites, [*said["warnings"], *self._warnings()])
+        found = self._link.status()
+        return found._replace(warnings=[*found.warnings, *self._warnings()])
 
     def _warnings(self) -> list[str]:
         own = self.identity.warn()
@@ -657,7 +612,7 @@ def write_analysis(
 ) -> None:  # fmt: skip
     """Write down from what a fit of a formula can be repeated, to the rows that meet a condition."""
     try:
-        said = {site["name"]: site for site in engine.link.status()["sites"]}
+        said = {site.name: site for site in engine.link.status().sites}
     except (OSError, MessageError):
         said = {}  # the fit is worth more than this
     tree = {
@@ -669,8 +624,8 @@ def write_analysis(
         "rows": rows,
         "sites": list(engine.names),
         "versions": versions(),
-        "releases": {name: said.get(name, {}).get("software", "unknown") for name in engine.names},
-        "data": {name: said.get(name, {}).get("data", "unknown") for name in engine.names},
+        "releases": {name: getattr(said.get(name), "software", None) or "unknown" for name in engine.names},
+        "data": {name: getattr(said.get(name), "data", None) or "unknown" for name in engine.names},
     }
     write_json(folder / FILE, tree)
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from fpdfp.errors import AbsentError, MessageError, RefusalError
 from fpdfp.federation import keys
@@ -273,31 +273,64 @@ def _certificate(message: Message, key: bytes) -> bytes:
     return keys.read_certificate(message.about.get("certificate"), key)
 
 
-def read_status(message: Message) -> dict[str, Any]:
+class SiteStatus(NamedTuple):
+    """The state of a site at the hub; ``data`` is a digest of its data."""
+
+    name: str
+    state: str
+    online: bool
+    since: datetime.datetime | None = None
+    software: str | None = None
+    certificate_ends: datetime.datetime | None = None
+    clock: str | None = None
+    data: str | None = None
+
+    def __str__(self) -> str:
+        if not self.online:
+            return f"{self.name}: {'not connected' if self.state == 'joined' else self.state}"
+        clock = f", its clock is {self.clock}" if self.clock else ""
+        ends = f", certificate until {self.certificate_ends:%Y-%m-%d}" if self.certificate_ends else ""
+        return f"{self.name}: online since {self.since:%Y-%m-%d %H:%M} UTC, release {self.software}{ends}{clock}"
+
+
+class Status(NamedTuple):
+    """The state of all sites at the hub, with certificates that end soon."""
+
+    study: str
+    software: str
+    sites: list[SiteStatus]
+    warnings: list[str]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.study}, release {self.software}", *map(str, self.sites), *self.warnings])
+
+
+def read_status(message: Message) -> Status:
     """Return what the hub says about the sites, checked; raise MessageError where it cannot be that."""
     try:
         said = {**message.about, **json.loads(message.body)}
         refuse_unprintable(said)
-        study, sites = read_name("study", said["study"]), []
-        for site in said["sites"]:
-            found: dict[str, Any] = {"name": read_name("site", site["name"]), "online": bool(site["online"])}
-            if site["state"] not in STATES:
-                raise ValueError("a site must be invited, joined or removed")
-            found["state"] = site["state"]
-            if site.get("since") is not None:
-                since = datetime.datetime.fromtimestamp(site["since"], datetime.UTC)
-                found |= {"since": since.timestamp(), "software": read_release(site.get("software"))}
-            if site.get("ends") is not None:
-                found["ends"] = datetime.datetime.fromisoformat(site["ends"]).isoformat()
-            if site.get("data") is not None:
-                found["data"] = read_release(site["data"])
-            if site.get("clock") is not None:
-                found["clock"] = printable(site["clock"], 100)
-            sites.append(found)
+        sites = [_read_site(site) for site in said["sites"]]
         warnings = [printable(one, 200) for one in said["warnings"][:1000]]
+        return Status(read_name("study", said["study"]), read_release(said.get("software")), sites, warnings)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, RecursionError) as error:
         raise MessageError(f"the hub's status cannot be read ({type(error).__name__})") from None
-    return {"study": study, "software": read_release(said.get("software")), "sites": sites, "warnings": warnings}
+
+
+def _read_site(site: Mapping[str, Any]) -> SiteStatus:
+    since, ends, clock, data = (site.get(name) for name in ("since", "ends", "clock", "data"))
+    if site["state"] not in STATES or (site["online"] and since is None):
+        raise ValueError("a site must be invited, joined or removed, and online since some time")
+    return SiteStatus(
+        name=read_name("site", site["name"]),
+        state=site["state"],
+        online=bool(site["online"]),
+        since=None if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC),
+        software=None if since is None else read_release(site.get("software")),
+        certificate_ends=None if ends is None else datetime.datetime.fromisoformat(ends),
+        clock=None if clock is None else printable(clock, 100),
+        data=None if data is None else read_release(data),
+    )
 
 
 #: The longest list of sites, in bytes.
@@ -477,7 +510,7 @@ class Connection:
                 self._anchors.save()
         return found
 
-    def status(self, timeout: float = 20.0) -> dict[str, Any]:
+    def status(self, timeout: float = 20.0) -> Status:
         """Return what the hub says about the sites."""
         with self._alone:
             until = time.monotonic() + timeout
