@@ -416,7 +416,6 @@ class Federation(TableCohort):
         self._link, self._asking = link, Asking(link)
         self._names: list[str] | None = None
         self._level: str | None = None
-        self._engine: FederationEngine | None = None
 
     def __repr__(self) -> str:
         return f"Federation({str(self.folder)!r})"
@@ -452,7 +451,7 @@ class Federation(TableCohort):
     def without(self, sites: Collection[str]) -> Federation:
         """Return the federation without some sites, over the same connection."""
         made = copy.copy(self)
-        made._asking, made._engine = Asking(self._link), None
+        made._asking = Asking(self._link)
         made._choose([name for name in self.names if name not in sites])
         made._whole = None if self._whole is None else self._whole.without(sites)
         made.edges = self.edges
@@ -460,7 +459,7 @@ class Federation(TableCohort):
 
     def _take(self, condition: str) -> Federation:
         made = copy.copy(self)
-        made._engine, made.edges = None, self.edges
+        made.edges = self.edges
         return made
 
     def propose(self, name: str | None = None, definition: str | None = None) -> Any:
@@ -500,24 +499,9 @@ class Federation(TableCohort):
         return table.rename_axis("site")
 
     @property
-    def engine(self) -> FederationEngine | None:
-        """The transport of the latest losses; None at first."""
-        return self._engine
-
-    @property
     def usage(self) -> Usage:
-        """The traffic and waiting time so far."""
+        """The traffic and waiting time so far, with the latency and the bandwidth that were measured."""
         return self._link.usage
-
-    @property
-    def latency(self) -> float | None:
-        """Seconds that a short message takes there and back, as measured; None before there was one."""
-        return self._link.usage.latency
-
-    @property
-    def bandwidth(self) -> float | None:
-        """Bytes a second, as measured; None before there was a long message."""
-        return self._link.usage.bandwidth
 
     def status(self) -> Status:
         """Return which sites are online, and which certificates end soon."""
@@ -569,7 +553,7 @@ class Federation(TableCohort):
 
     def losses(self, spec: ModelSpec) -> Losses:
         """Return the losses of a model, a client for each site, in their order; the data stays where it is."""
-        self._engine = FederationEngine(
+        engine = FederationEngine(
             self._asking,
             self.names,
             dump(spec),
@@ -583,8 +567,8 @@ class Federation(TableCohort):
         model = linear_model(
             names, intercept=len(names) - 1 if spec.intercept else None, classes=spec.classes or None, standardized=None
         )
-        self._engine.recorder = lambda problem: self.record(problem, model=model)
-        return self._engine.losses()
+        engine.recorder = lambda problem: self.record(problem, model=model)
+        return engine.losses()
 
     def record(self, problem: Problem, **options: Any) -> Recorder:
         """Return what writes the folder of a run, under ``runs`` in the study's folder; fits make one themselves.
