@@ -246,7 +246,7 @@ class Session:
 
 
 def among(clients: IntArray, numbers: IntArray) -> IntArray:
-    """Return those of some clients that are of a site, whose clients have consecutive numbers."""
+    """Return the given clients that belong to a site, whose clients have consecutive numbers."""
     own: IntArray = clients[(clients >= numbers[0]) & (clients <= numbers[-1])]
     return own
 
@@ -334,7 +334,7 @@ def join(replies: Sequence[Decoded], xp: Any) -> tuple[IntArray, Any, int, Work]
 
 
 def check_rows(array: Array | None, rows: Shape) -> None:
-    """Refuse what is not numbers of a shape whose first axis is that of a site's clients."""
+    """Refuse anything but numbers with a first axis for a site's clients."""
     if array is None or array.shape != rows:
         raise MessageError(f"it must be numbers of shape {rows}, got {getattr(array, 'shape', None)}")
 
@@ -474,7 +474,7 @@ class Collector:
     ) -> list[Decoded]:
         """Ask the sites of a round, until enough clients have answered; return their replies, decoded.
 
-        ``early`` are replies that came already. ``name`` is that of the round in an error. ``judge`` names which of the
+        ``early`` are replies that came already. ``name`` names the round in an error. ``judge`` names which of the
         replies cannot be used besides the others.
         """
         updates = [request.find(Update) for request in asked.values()]
@@ -680,7 +680,7 @@ def check_facts(name: str, facts: LossFacts, bounds: LossBounds) -> None:
 
 
 def compare_facts(names: Sequence[str], facts: Sequence[LossFacts], bounds: Sequence[LossBounds]) -> None:
-    """Check the facts and bounds of each site, and refuse those of one that would be the answer alone."""
+    """Check the facts and bounds of each site, and refuse a site whose facts would decide the answer alone."""
     for name, one, own in zip(names, facts, bounds, strict=True):
         check_facts(name, one, own)
     compare(names, [float(one.sizes.sum()) for one in facts], TIMES, "{:.0f} rows")
@@ -724,13 +724,13 @@ def _finite(numbers: Array) -> Array:
 
 
 def compare(names: Sequence[str], numbers: Sequence[float], times: float, words: str) -> None:
-    """Refuse a number that is a given multiple of the median of those of the other sites.
+    """Refuse a number that is a given multiple of the median of the other sites' numbers.
 
     >>> compare(["north", "east", "south"], [100.0, 5e11, 200.0], 1e6, "{:.0f} rows")
     Traceback (most recent call last):
       ...
     fpdfp.errors.MessageError: east reports 500000000000 rows, and the others report 150 rows in the median: \
-its answer would be that of all
+its answer would decide the result
     """
     given = np.asarray(numbers, dtype=np.float64)
     if len(given) < 2:
@@ -740,7 +740,7 @@ its answer would be that of all
     if others > 0 and given[site] > times * others:
         raise MessageError(
             f"{names[site]} reports {words.format(given[site])}, and the others report {words.format(others)} "
-            "in the median: its answer would be that of all"
+            "in the median: its answer would decide the result"
         )
 
 

@@ -174,7 +174,7 @@ class Constants(Question):
 
 
 def check_coordinates(coordinates: Preconditioner | None, shape: Shape) -> None:
-    """Refuse coordinates of other points than those of the losses, before a factor is built of them."""
+    """Refuse coordinates of points that the losses do not have, before a factor is built of them."""
     if coordinates is not None and coordinates.shape != shape:
         raise MessageError(f"coordinates must be for arrays of shape {shape}, got some for {coordinates.shape}")
 
@@ -208,7 +208,7 @@ class At(Question):
 
 
 def bounded(values: Array) -> Array:
-    """Return values as they can be sent: a large number stands for those of points outside the domain of a loss."""
+    """Return values as they can be sent: a large number stands for points outside the domain of a loss."""
     return np.nan_to_num(values, nan=OUTSIDE, posinf=OUTSIDE).clip(max=OUTSIDE)
 
 
@@ -431,7 +431,7 @@ class SumsAtPoint(NamedTuple):
     value, gradient, matrix
         The loss, its gradient (or the slope of a model to start from), and the lower triangle of a matrix.
     facts
-        The number of rows, a Lipschitz constant of the gradient, and a flag if it is unknown.
+        The number of rows, and a flag if the Hessian has no bound; ``gradient`` is the diagonal of such a bound.
     """
 
     outside: Array
@@ -460,7 +460,7 @@ class SumsAt(Question):
 
     reveals = reveals(
         points="x", settings="parts",
-        uses="values gradients hessians informations start_model curvatures slope_bounds lipschitz",
+        uses="values gradients hessians informations start_model curvatures curvature_diagonals slope_bounds",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -483,9 +483,10 @@ class SumsAt(Question):
         value, gradient, matrix = np.zeros((n, 0)), np.zeros((n, 0)), np.zeros((n, 0))
         outside, facts = np.zeros((n, 1)), np.zeros((n, 0))
         if parts == ("facts",):
-            found = local.lipschitz()
-            known = np.isfinite(found)
-            facts = np.column_stack([losses.sizes, np.where(known, found, 0.0), ~known])
+            # not Lipschitz constants: sums of largest eigenvalues in other coordinates would tell each term
+            bounds = local.curvature_diagonals()
+            facts = np.column_stack([losses.sizes, np.full(n, bounds is None)])
+            gradient = gradient if bounds is None else bounds
         elif parts == ("curvature",):
             bounds = local.curvatures()
             if bounds is None:
@@ -534,7 +535,7 @@ MOST_LEVELS = 1 << 23
 
 
 class LocalModel(NamedTuple):
-    """The message of a client: powers of two above the diagonal of its Hessian, and its lower triangle beside them."""
+    """The message of a client: powers of two above the diagonal of its Hessian, and its lower triangle."""
 
     sizes: Array
     triangle: Array

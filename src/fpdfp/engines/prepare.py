@@ -180,7 +180,7 @@ def _check_progress(given: Any) -> bool:
 
 
 def _check_name(name: str, given: Any, accepted: str) -> None:
-    """Refuse what is no path."""
+    """Refuse anything but a path."""
     if not isinstance(given, str | os.PathLike):
         raise ArgumentTypeError(name, f"must be {accepted}, got {type(given).__name__}")
     if not os.fspath(given):
@@ -311,7 +311,7 @@ class Prepared(NamedTuple):
 def prepare(problem: Problem, method: Method | None, options: RunOptions, *, name: str | None = None) -> Prepared:
     """Check that everything fits, ask the clients what must be known, and return what runs.
 
-    ``name`` is that of an automatic method that is chosen already.
+    ``name`` names an automatic method that is chosen already.
     """
     choices = choose(problem, method, options, name=name)
     meter = Meter(problem.losses)
@@ -357,7 +357,7 @@ def choose(problem: Problem, method: Method | None, options: RunOptions, *, name
     if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
         raise ArgumentError(
             "method",
-            "must be one whose clients keep nothing that the server cannot send them again, as ShiftedPDFP, where "
+            "must be a method whose client memory the server can restore, such as ShiftedPDFP, because "
             f"clients are at sites, got {name}",
         )
     n = check_participation(problem, method, options)

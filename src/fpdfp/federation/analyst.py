@@ -40,6 +40,7 @@ from fpdfp.federation.keys import Identity
 from fpdfp.federation.questions import ModelSpec, SchemaQuestion, dump, read_answer, write
 from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
 from fpdfp.losses.base import Losses
+from fpdfp.methods.base import Method
 from fpdfp.precondition.cost import TYPICAL, Network
 from fpdfp.problem import Problem
 from fpdfp.runs.folder import SavedRun, load, write_json
@@ -124,7 +125,7 @@ class Asking:
         return replies
 
     def _open(self, parcel: Any, asked: Mapping[str, Any], site: str) -> Any:
-        """Return a site's reply, or why it is none."""
+        """Return a site's reply, or what is wrong with it."""
         if isinstance(parcel, Exception):
             return parcel
         try:
@@ -166,7 +167,7 @@ class FederationEngine(RemoteEngine):
     deadline, patience, norm_bound
         See :class:`fpdfp.cohorts.remote.RemoteEngine`.
     min_clients
-        How many clients' replies a round needs; by default those of all sites.
+        How many clients' replies a round needs; by default the clients of all sites.
 
     Attributes
     ----------
@@ -236,7 +237,7 @@ class FederationEngine(RemoteEngine):
         self._longest, self._run = max(length, self._longest if run_id == self._run else 0), run_id
         return super().key(job, run_id)
 
-    def add_options(self, problem: Problem, options: RunOptions) -> RunOptions:
+    def add_options(self, problem: Problem, options: RunOptions, method: Method | None) -> RunOptions:
         if self.recorder is None or any(isinstance(one, Recorder) for one in options.callbacks):
             return options
         if getattr(problem.losses, "features", b""):

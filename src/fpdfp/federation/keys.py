@@ -308,7 +308,7 @@ def _read_authority(authority: Pair) -> tuple[x509.Certificate, ec.EllipticCurve
 
 
 def names_of_hosts(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    """Return host names and addresses as they stand in a certificate, or name which is none."""
+    """Return host names and addresses as they stand in a certificate, or name the one that is invalid."""
     from cryptography import x509
 
     if isinstance(hosts, str) or not hosts:
@@ -511,7 +511,7 @@ def warn(whose: str, validity: Validity) -> str | None:
 
 
 def pending_key(folder: Path) -> bytes:
-    """Return a private key to ask a certificate for: that of the last attempt, if its answer was lost."""
+    """Return a private key to ask a certificate for: the key of the last attempt, if its answer was lost."""
     path = folder / PENDING
     if not path.exists():
         make_private_folder(folder)
@@ -818,7 +818,7 @@ class Study:
         Parameters
         ----------
         folder
-            A folder that is not there yet; its name becomes that of the study.
+            A folder that is not there yet; its name becomes the study's.
         sites
             The names of the sites, in the order in which their sums are added.
         hosts, port
@@ -911,7 +911,7 @@ class Study:
         return True
 
     def warnings(self) -> list[str]:
-        """Say which certificates end soon: the hub's, the authority's, and those of members."""
+        """Say which certificates end soon: the hub's, the authority's, and the members'."""
         own = {"the certificate of the hub": self.credentials().certificate}
         own["the certificate of the study's authority"] = self.authority.public.read_bytes()
         found = [warn(whose, validity(pem)) for whose, pem in own.items()]

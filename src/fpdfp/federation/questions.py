@@ -136,9 +136,9 @@ class Sums:
 
 
 class SumsTotal(NamedTuple):
-    """What several sites answer about a design: sums, but for the numbers of rows, which are by site.
+    """Answers of several sites about a design: sums, but for the numbers of rows, which are by site.
 
-    Sites tell how many rows they have with their columns, and with the losses of a model how many of them are used.
+    Sites count the rows that they have with their columns, and with the losses of a model how many of them are used.
     Rows in which a term is not finite are at sites that have no guard, since a guard refuses them.
     """
 
@@ -224,13 +224,17 @@ class Distribution:
 @question("moments")
 @dataclasses.dataclass(frozen=True)
 class MomentsQuestion(TableQuestion):
-    """The moments of the features; with ``diagonal`` without what is between two of them."""
+    """The moments of the features; with ``diagonal`` without what is between two of them.
+
+    Rows have the weights of the design where they are ``weighted``, as for scales that a penalty is to have.
+    """
 
     design: Design
     means: Array
     diagonal: bool = True
+    weighted: bool = False
 
-    reveals = reveals("table", designs="design", settings="means diagonal", uses="moments")
+    reveals = reveals("table", designs="design", settings="means diagonal weighted", uses="moments")
     answers = Moments
 
     def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Moments:
@@ -241,7 +245,7 @@ class MomentsQuestion(TableQuestion):
         """Refuse moments of other features."""
         d = len(self.design.names)
         mean, scatter = answer.mean, answer.scatter
-        if mean.shape != (d,) or scatter.shape != ((d,) if self.diagonal else (d, d)) or answer.count < 1:
+        if mean.shape != (d,) or scatter.shape != ((d,) if self.diagonal else (d, d)) or not answer.count > 0:
             raise MessageError(f"moments must have {d} features, got {mean.shape}, {scatter.shape}")
         squares = np.diagonal(scatter) if scatter.ndim == 2 else scatter
         if squares.min(initial=0.0) < 0:
@@ -563,7 +567,7 @@ MOST_EDGES = 500
 
 @dataclasses.dataclass(frozen=True)
 class Descriptions:
-    """Sums by group; those of several sites add up.
+    """Sums by group; sums over sites add up.
 
     Attributes
     ----------
@@ -576,7 +580,7 @@ class Descriptions:
     counts
         For each factor the rows of each level and group, shape (levels, groups).
     withheld
-        For each column, and after these for each factor, how many sites do not tell it; their numbers are zeros.
+        For each column, and after these for each factor, how many sites withhold it; their numbers are zeros.
     """
 
     rows: IntArray
@@ -641,7 +645,7 @@ class DescriptionQuestion(TableQuestion):
 
 @dataclasses.dataclass(frozen=True)
 class Histograms:
-    """In how many rows columns are below edges, by group; those of several sites add up.
+    """In how many rows columns are below edges, by group; sums over sites add up.
 
     Attributes
     ----------
@@ -657,7 +661,7 @@ class Histograms:
     totals: IntArray
 
     def coarsen(self, fewest: int) -> Histograms:
-        """Return the same such that no two edges that are told apart have fewer rows between them, but for none.
+        """Return the same such that no two edges that differ have fewer rows between them, but for none.
 
         >>> counts = np.array([[1, 2, 5, 5, 9]])
         >>> coarse = Histograms([counts], [counts], np.array([[9]])).coarsen(3)
@@ -749,7 +753,7 @@ def find_edges(total: Descriptions, whole: Sequence[bool]) -> list[Array]:
 
 
 def check_point(spec: ModelSpec, x: Array) -> None:
-    """Refuse coefficients that are not those of a model."""
+    """Refuse coefficients that do not belong to a model."""
     classes = len(spec.classes)
     shapes = {
         "Softmax": (classes, spec.columns), "Multinomial": ((classes - 1) * spec.columns,),
@@ -761,7 +765,7 @@ def check_point(spec: ModelSpec, x: Array) -> None:
 
 
 def check_coefficients(spec: ModelSpec, x: Array) -> None:
-    """Refuse coefficients that are not those of a model of times."""
+    """Refuse coefficients that do not belong to a model of times."""
     if spec.family != "Cox" or x.shape != (spec.columns,) or x.dtype != np.float64:
         raise MessageError(f"x must be the {spec.columns} coefficients of a Cox model in float64")
 
