@@ -33,11 +33,11 @@ from benchmarks import _tools
 from fpdfp.federation.agent import Agent
 from fpdfp.federation.analyst import Asking, FederationEngine
 from fpdfp.federation.connection import Connection, enrol
+from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.hub import serve
 from fpdfp.federation.keys import Study, read_invitation
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.rehearse import free_port
-from fpdfp.federation.request_guard import RequestGuard
 
 RUNS = 3
 #: Sites, and processes that they are in.

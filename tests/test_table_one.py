@@ -14,6 +14,7 @@ from scipy import stats
 import fpdfp
 from fpdfp.cohorts.question import questions
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
+from fpdfp.federation.guard import KINDS
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import (
     DescriptionQuestion,
@@ -24,7 +25,6 @@ from fpdfp.federation.questions import (
     read_answer,
     write_answer,
 )
-from fpdfp.federation.request_guard import KINDS
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Column

@@ -307,14 +307,16 @@ def decode_update(part: WorkDone, *how: Any) -> Decoded:
     return decode(part, *how)._replace(work=Work(*part.work))
 
 
-def decode_once(part: Rows | Encoded, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]]) -> Decoded:
+def decode_once(
+    part: Rows | Encoded, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]], dtype: np.dtype[Any]
+) -> Decoded:
     """Return what a site's clients send once; raise MessageError for anything that cannot be what was requested."""
     if bool(messages) != isinstance(part, Encoded):
         raise MessageError("what is sent once must be messages where there are compressors, and arrays elsewhere")
     if isinstance(part, Encoded):
         shapes = {name: shape for name, (_, shape) in messages.items()}
         compressors = {name: compressor for name, (compressor, _) in messages.items()}
-        return decode(part, clients, shapes, compressors, np.dtype(np.float32))
+        return decode(part, clients, shapes, compressors, dtype)
     if not part:
         raise MessageError("what is sent once must have an array for each field")
     for array in part.values():

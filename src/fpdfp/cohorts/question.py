@@ -34,6 +34,7 @@ from fpdfp.cohorts.serialization import check_numbers, constructor_hints, valida
 from fpdfp.compress import Compressor
 from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.folds import Folds
+from fpdfp.traffic import payload
 
 #: What may be known of losses without their rows: every question may read it.
 PUBLIC = frozenset({
@@ -145,6 +146,8 @@ class Question(abc.ABC):
     name: ClassVar[str]
     reveals: ClassVar[Reveals]
     answers: ClassVar[Any] = Rows | Encoded
+    #: The precision in which messages of clients are decoded.
+    sent_dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
     #: Whether clients may be asked some at a time, and the sums of their parts be added.
     in_parts: ClassVar[bool] = True
     #: Whether an answer of one site is none of its results, so that a policy which shows none lets it through: the
@@ -157,6 +160,11 @@ class Question(abc.ABC):
 
         A named tuple of arrays with a leading client axis is sent as rows, or through what :meth:`messages` names.
         """
+
+    @property
+    def sent_bits(self) -> int:
+        """The bits of the question to one client."""
+        return payload(self)
 
     @property
     def tells_pairs(self) -> bool:

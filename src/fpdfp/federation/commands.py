@@ -349,7 +349,7 @@ def release(place: Kept) -> None:
     Example: fpdfp federation release north
     """
     from fpdfp.federation import outbox
-    from fpdfp.federation.request_guard import STOPPED
+    from fpdfp.federation.guard import STOPPED
 
     if (place / STOPPED).exists():
         (place / STOPPED).unlink()

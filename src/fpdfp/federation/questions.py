@@ -433,6 +433,10 @@ class Baselines:
     strata: tuple[str, ...]
     hazards: list[Baseline]
 
+    def coarsen(self, least: int) -> Baselines:
+        """Return hazards at fewer times, with at least a given number of events between any two of them."""
+        return dataclasses.replace(self, hazards=[one.coarsen(least) for one in self.hazards])
+
 
 @question("baseline")
 @dataclasses.dataclass(frozen=True)
@@ -605,6 +609,23 @@ class Descriptions:
             [a + b for a, b in zip(self.counts, other.counts, strict=True)],
             self.withheld + other.withheld,
         )
+
+    def withhold(self, places: Sequence[int]) -> Descriptions:
+        """Return the same without some columns, and factors after these."""
+        sums = {name: getattr(self, name).copy() for name in ("known", "means", "scatters", "withheld")}
+        counts, columns = list(self.counts), len(self.known)
+        for place in places:
+            sums["withheld"][place] = 1
+            if place >= columns:
+                counts[place - columns] = np.zeros_like(counts[place - columns])
+            else:
+                sums["known"][place] = sums["means"][place] = sums["scatters"][place] = 0
+        return dataclasses.replace(self, counts=counts, **sums)
+
+    def coarsen(self, fewest: int) -> Descriptions:
+        """Return the same without factors that have a level of fewer rows in some group."""
+        few = [bool(((cells > 0) & (cells < fewest)).any()) for cells in self.counts]
+        return self.withhold([len(self.known) + place for place, one in enumerate(few) if one])
 
 
 @question("description")
