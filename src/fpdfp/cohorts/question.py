@@ -32,9 +32,9 @@ import numpy as np
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.serialization import check_numbers, constructor_hints, validate
 from fpdfp.compress import Compressor
+from fpdfp.compress.plain import payload
 from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.folds import Folds
-from fpdfp.traffic import payload
 
 #: What may be known of losses without their rows: every question may read it.
 PUBLIC = frozenset({
