@@ -320,6 +320,7 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
     factor = fpdfp.linops.Matrix(np.outer(direction, direction)) if x.ndim == 1 else None
     some = np.sort(rng.choice(x.size, int(rng.integers(1, x.size + 1)), replace=False)) if x.ndim == 1 else np.zeros(1)
     wide = x.astype(np.float64)
+    few = np.where(np.isin(np.arange(x.size).reshape(x.shape), some), wide, 0.0)
     parts: Any = [("value", "gradient"), ("gradient", "hessian"), ("information",), ("start",), ("facts",)][
         rng.integers(5)
     ]
@@ -332,10 +333,11 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
         lambda: Exact(str(rng.choice(KINDS))), NewtonExchange, lambda: Constants(factor),  # type: ignore[arg-type]
         lambda: Constants(factor, None, int(rng.choice([1, 10]))), lambda: many_at(rng, x), lambda: many_at(rng, x),
         lambda: FeatureBounds("slopes" if rng.random() < 0.5 else "curvatures"),
-        lambda: LocalModels(some.astype(np.int64), wide.ravel()[some.astype(np.int64)]),
+        lambda: LocalModels(Announced.plain(few), Announced.mask(some.astype(np.int64), wide.size)),
         lambda: Overdispersions(wide, float(10.0 ** rng.uniform(-6, 6))), lambda: Spread(wide),
         lambda: Jeffreys(wide, third + 10.0 ** rng.uniform(-9, 0) * np.eye(x.size)),
-        lambda: Slopes(Announced.rounded(fpdfp.compress.Full(), x), 127), lambda: QuantizedMoments(2000),
+        lambda: Slopes(Announced.rounded(fpdfp.compress.Full(), x), 127, values=bool(rng.random() < 0.5)),
+        lambda: QuantizedMoments(2000),
         lambda: Sketch(1),
         lambda: many_at(rng, x, HeldScores, score=str(rng.choice(["brier", "deviance", "accuracy", "moments"]))),
         lambda: many_at(rng, x, DualSums, wants="gradient"),

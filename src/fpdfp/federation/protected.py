@@ -53,6 +53,7 @@ from fpdfp.federation.questions import (
     CalibrationQuestion,
     ColumnSchema,
     Kind,
+    LogRankQuestion,
     ModelSpec,
     RiskQuestion,
     Schema,
@@ -318,11 +319,12 @@ class ProtectedGuard(RequestGuard):
                 names.append("a combination of columns")
                 states.append(int(_combined(np.column_stack([column for _, column in columns]))))
         group, groups = group_rows(self.table, about.by)
-        for factor in (*about.factors, *([] if about.by is None else [about.by])):
+        coded = () if about.design is None else about.design.coded
+        for factor in (*about.factors, *coded, *([] if about.by is None else [about.by])):
             found = codes(factor.coded, factor.levels, self.table)
             for code, one in enumerate(factor.levels):
                 note(f"the level {one!r} of {factor.coded!r}", np.append(found == code, False))
-            if factor is not about.by and about.by is not None:
+            if factor in about.factors and about.by is not None:
                 for cell in np.ndindex(len(factor.levels), groups):
                     note(f"a cell of {factor.coded!r}", np.append((found == cell[0]) & (group == cell[1]), False))
         for place, name in enumerate(about.columns):
@@ -332,11 +334,16 @@ class ProtectedGuard(RequestGuard):
                     cells = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
                     for count in cells:
                         note(f"a cell of {name!r}", np.array([0, count]))
-        if about.response_of is not None:
+        if about.response_of is not None and about.times is not None:
             counts = self.table.answer(RiskQuestion(about.response_of, about.by, about.times))
-            for cells in (counts.events, counts.left - counts.events):
+            for cells in (counts.events, counts.left - counts.events, counts.entered):
                 for count in cells.ravel():
-                    note("a number of rows that leave between two times", np.array([0.0, count]))
+                    note("a number of rows that leave or enter between two times", np.array([0.0, count]))
+        elif about.response_of is not None and about.by is not None:
+            tested = self.table.answer(LogRankQuestion(about.response_of, about.by))
+            for cells in (tested.events, tested.rows - tested.events):
+                for count in cells.ravel():
+                    note("a number of rows with or without events", np.array([0.0, count]))
         return names, bytes(states)
 
     def _read_ask(self, ask: Any) -> tuple[Question | None, About]:
