@@ -410,7 +410,9 @@ class Rows:
             free = numbers - (spread > 0).all()  # directions have one number less where none is the same in all rows
             if free < 2 or far.any() or np.linalg.matrix_rank(own / units, tol=1e-4) < end:
                 continue  # too many vectors are near to one of the rows
-            rows = np.concatenate([own, own[[5]] + own[[9]]] if len(own) == ROWS else [own]) / units
+            # A row that is zero in some measured columns is along an axis, as many a difference is.
+            there = (own[:, measured] != 0).all(axis=1)
+            rows = np.concatenate([own[there], own[[5]] + own[[9]]] if len(own) == ROWS else [own[there]]) / units
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
             # So near to a row that none of a hundred million vectors at random is.
             self._known.append((end, units, rows, min((3e-15) ** (1.0 / free), 1e-2)))
@@ -807,6 +809,7 @@ def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found
         site.guard.audit.append = lambda **_: None  # type: ignore[assignment, method-assign, return-value]
         while made < tries and site.answered < answered and not (until_found and found):
             made += 1
+            site.guard.budget.spent.columns.clear()  # in place of a site that was not asked yet
             with np.errstate(all="ignore"):
                 found += choose(rng)(site, rng)
         site.guard.audit.close()

@@ -839,3 +839,23 @@ def test_refusals_of_numbers_do_not_tell_the_largest_value(desks: Any) -> None:
         low, high = (low, middle) if refused else (middle, high)
     assert high / 10.0 == pytest.approx(2.0 ** np.ceil(np.log2(FRAME.cost.max())))
     assert desk.budget.spent.refusals > 5
+
+
+def test_models_of_columns_that_differ_in_one_row(desks: Any) -> None:
+    """The difference of two gradients, each of a model that is allowed, is that row; the first column stays in use."""
+
+    def attack(ask: Ask) -> Any:
+        both = [model(design(Column("died"), Column(name), *map(Column, FEATURES))) for name in ("odd", "nearly")]
+        first, second = (ask(one, Request((Informations(np.zeros(4)),), EVERYONE)) for one in both)
+        told = [one["information"]["arrays"][2][0] for one in (first, second)]
+        return (told[0] - told[1])[[1, 3, 6]] / (told[0] - told[1])[6]
+
+    np.testing.assert_allclose(attack(desks(Policy(off=frozenset({"values"})))), ROWS[PERSON], rtol=1e-6)
+    ask = desks(Policy())
+    with pytest.raises(Refusal, match="'nearly' differs from 'odd', of which this site has told already"):
+        attack(ask)
+    with pytest.raises(Refusal, match="fewer than 3 rows"):  # and a model that has both is no way around
+        gradient(ask, model(design(Column("died"), Column("odd"), Column("nearly"))))
+    with pytest.raises(Refusal, match="'nearly' differs from 'odd'"):
+        gradient(ask, model(design(Column("died"), Column("nearly"))))
+    gradient(ask, model(design(Column("died"), Column("odd"))))
