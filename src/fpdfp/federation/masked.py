@@ -85,7 +85,7 @@ class About:
     columns, edges, factors, by
         Columns and factors of a description, edges of histograms, and the column that makes groups.
     response_of, times
-        Times of events, and those at which rows are counted.
+        Times of events, and those at which rows are counted; None for a log-rank test.
     combined
         Whether products of columns are sent, so that combinations of them must vary too.
     response
@@ -124,7 +124,7 @@ def about_of(question: Question) -> About:
     if isinstance(question, RiskQuestion):
         return About(by=question.group, response_of=question.response, times=question.times)
     if isinstance(question, LogRankQuestion):
-        return About(by=question.group)
+        return About(by=question.group, response_of=question.response)
     if isinstance(question, AT_POINTS):
         return About(question.spec.design, question.spec.classes, combined=True)
     raise RefusalError(
