@@ -544,7 +544,7 @@ def asked_of_a_table(rng: np.random.Generator) -> Any:
     times = np.sort(rng.uniform(0, 200, int(rng.integers(1, 9)))) if rng.random() < 0.8 else None
     return [
         lambda: questions.SumsQuestion(about.design, about.classes),
-        lambda: questions.MomentsQuestion(about.design, np.zeros(0), bool(rng.random() < 0.5)),
+        lambda: questions.MomentsQuestion(about.design, np.zeros(0), bool(rng.random() < 0.5), bool(number)),
         lambda: questions.RiskQuestion(responses(rng), group if rng.random() < 0.7 else None, times),
         lambda: questions.LogRankQuestion(responses(rng), group, strata, float(rng.choice([0.0, 1.0, 50.0]))),
         lambda: questions.BaselineQuestion(about, x, times),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import fpdfp
 from fpdfp.federation.rehearse import _estimator
@@ -40,7 +41,6 @@ def test_a_matrix_keeps_the_penalty_of_a_classifier() -> None:
 
 
 def test_a_penalty_does_not_depend_on_units() -> None:
-    """Of a formula, that is: matrices are taken as they are given, unless standardize=True."""
     options: dict[str, Any] = {"run": fpdfp.RunOptions(tol=1e-10)}
     model = fpdfp.FederatedLogisticRegression("l1", **options).fit(TABLE, "low ~ age + lwt", groups=SITES)
     grams = TABLE.assign(lwt=453.592 * TABLE["lwt"])
@@ -55,6 +55,47 @@ def test_a_penalty_does_not_depend_on_units() -> None:
         TABLE, "low ~ age + lwt", groups=SITES
     )
     assert told.coefficients_["lwt"] != pytest.approx(model.coefficients_["lwt"], rel=1e-4)
+
+
+def _by_hand(X: Any, weights: Any, *, centre: bool) -> tuple[Any, Any]:
+    """Return rows that are scaled by their weighted moments, and the scales."""
+    mean = np.average(X, axis=0, weights=weights)
+    scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
+    return (X - centre * mean) / scale, scale
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("how", ["matrix", "sparse", "formula"])
+def test_a_penalty_scales_features_by_their_weighted_moments(how: str, intercept: bool) -> None:
+    """On matrices as on formulas; without an intercept nothing takes up the centres, so features are not centred."""
+    X, y, weights = TABLE[["age", "lwt"]].to_numpy(float), TABLE["bwt"].to_numpy(), TABLE["ftv"].to_numpy() + 0.5
+    Z, scale = _by_hand(X, weights, centre=intercept)
+    run = fpdfp.RunOptions(tol=1e-12)
+    kind = fpdfp.FederatedLinearRegression
+    expected = kind(fpdfp.L1(50.0), standardize=False, fit_intercept=intercept, run=run)
+    expected.fit(Z, y, groups=SITES, sample_weight=weights)
+    model = kind(fpdfp.L1(50.0), fit_intercept=intercept, run=run)
+    if how == "formula":
+        formula = "bwt ~ age + lwt" if intercept else "bwt ~ 0 + age + lwt"
+        model.fit(TABLE, formula, groups=SITES, weights="ftv + 0.5")
+    else:
+        rows = X if how == "matrix" else scipy.sparse.csr_array(X)
+        model.fit(rows, y, groups=SITES, sample_weight=weights)
+    np.testing.assert_allclose(np.ravel(model.coef_) * scale, np.ravel(expected.coef_), rtol=1e-5)
+    assert (model.intercept_ == 0.0) != intercept
+
+
+def test_weights_of_classes_do_not_change_the_scales() -> None:
+    X, y = TABLE[["age", "lwt"]].to_numpy(float), TABLE["low"].to_numpy()
+    Z, scale = _by_hand(X, None, centre=True)
+    options: dict[str, Any] = {
+        "penalty": fpdfp.L1(0.02), "class_weight": "balanced", "run": fpdfp.RunOptions(tol=1e-12)
+    }  # fmt: skip
+    model = fpdfp.FederatedLogisticRegression(**options).fit(X, y, groups=SITES)
+    expected = fpdfp.FederatedLogisticRegression(standardize=False, **options).fit(Z, y, groups=SITES)
+    np.testing.assert_allclose(model.coef_ * scale, expected.coef_, rtol=1e-5)
+    by_formula = fpdfp.FederatedLogisticRegression(**options).fit(TABLE, "low ~ age + lwt", groups=SITES)
+    np.testing.assert_allclose(by_formula.coef_, model.coef_, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,14 @@ class TestDesigns:
         assert leverages(table.matrix_of(design(peak), NONE)).max() < 0.95
         assert "fewer than 3 rows" in ask(desk, MomentsQuestion(design(peak), NONE))["refused"]
 
+    def test_moments_with_the_weights_of_few_rows(self, desk: Desk) -> None:
+        """Weights that all but two rows lack: the mean is between these, though the columns themselves are allowed."""
+        few = Arithmetic("+", Number(1e-9), Comparison(">", AGE, Number(99.0)))
+        given = dataclasses.replace(design(INCOME), weights=few)
+        assert "reply" in ask(desk, MomentsQuestion(given, NONE))
+        refused = ask(desk, MomentsQuestion(given, NONE, weighted=True))["refused"]
+        assert "weights" in refused
+
     def test_means_for_what_is_missing_do_not_single_out_rows(self, tmp_path: Path) -> None:
         rng = np.random.default_rng(0)
         table = pd.DataFrame({"pressure": rng.normal(size=200), "died": rng.integers(0, 2, 200)})

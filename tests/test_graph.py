@@ -18,6 +18,7 @@ import fpdfp
 from fpdfp import _progress
 from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
 from fpdfp.datasets.graph import GAP, LOOK, SHRINKAGES, graphical_lasso
+from fpdfp.errors import ArgumentError
 
 
 def test_the_graph_of_a_chain_is_a_chain() -> None:
@@ -300,3 +301,29 @@ def test_graph_guided_logistic_regression_on_a9a(data_dir: Path) -> None:
     assert 0 < (result.objective - best.objective) / best.objective < 0.05
     nothing_given = fpdfp.solve(problem, rounds=100)
     assert abs(nothing_given.objective / best.objective - 1) < 1e-8
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array, scipy.sparse.coo_array])
+def test_weights_are_repeated_rows(form: Any) -> None:
+    rng = np.random.default_rng(4)
+    X, weights, owner = (
+        rng.normal(3.0, 2.0, (60, 3)) * (rng.random((60, 3)) < 0.5),
+        rng.integers(0, 4, 60),
+        rng.integers(0, 3, 60),
+    )
+    repeated = np.repeat(X, weights, axis=0)
+    for diagonal in (True, False):
+        found = Moments.total(Moments.of_clients(form(X), owner, weights=weights, diagonal=diagonal))
+        exact = Moments.of(repeated, diagonal=diagonal)
+        assert found.count == exact.count
+        np.testing.assert_allclose(found.mean, exact.mean, rtol=1e-12)
+        np.testing.assert_allclose(found.scatter, exact.scatter, rtol=1e-10, atol=1e-10)
+    for wrong in (-weights, 0.0 * weights):
+        with pytest.raises(ArgumentError, match="weights must be at least 0 for all rows, and positive for some"):
+            Moments.of(form(X), weights=wrong)
+
+
+def test_entries_that_are_stored_twice_are_one() -> None:
+    twice = scipy.sparse.coo_array((np.ones(3), ([0, 0, 1], [0, 0, 0])), shape=(4, 1))
+    found = Moments.of(twice, diagonal=True)
+    assert (found.mean[0], found.scatter[0]) == (0.75, 2.75)

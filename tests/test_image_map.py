@@ -64,7 +64,8 @@ def test_it_is_the_minimum_that_a_generic_solver_finds(family: Any, isotropic: b
     images = cohort.images.astype(np.float64)
     penalty = fpdfp.TotalVariation(0.02, mask=cohort.mask, isotropic=isotropic, l1=l1)
     kind = fpdfp.FederatedLogisticRegression if family == "binomial" else fpdfp.FederatedLinearRegression
-    model = kind(penalty, run=fpdfp.RunOptions(rounds=1000, tol=1e-6)).fit(images, cohort.outcomes, cohort.sites)
+    model = kind(penalty, standardize=False, run=fpdfp.RunOptions(rounds=1000, tol=1e-6))
+    model = model.fit(images, cohort.outcomes, cohort.sites)
     parts = np.array([linops.MaskedGradient(cohort.mask).apply(row) for row in np.eye(images.shape[1])])
     exact, objective = generic(images, cohort.outcomes, parts.transpose(1, 2, 0), penalty, isotropic=isotropic)
     assert model.result_.objective == pytest.approx(objective, rel=2e-6)
@@ -82,7 +83,7 @@ def test_a_surface() -> None:
     values = rng.standard_normal((120, count))
     y = values @ truth + 0.5 * rng.standard_normal(120)
     penalty = fpdfp.Graph(0.05, graph=edges, form="differences", l1=0.5)
-    model = fpdfp.FederatedLinearRegression(penalty, run=fpdfp.RunOptions(rounds=1000, tol=1e-7))
+    model = fpdfp.FederatedLinearRegression(penalty, standardize=False, run=fpdfp.RunOptions(rounds=1000, tol=1e-7))
     model.fit(values, y, np.arange(120) % 3)
     differences = np.array([np.eye(count)[j] - np.eye(count)[i] for i, j in edges])
     exact, objective = generic(values, y, [differences], penalty, isotropic=False)

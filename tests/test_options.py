@@ -41,7 +41,7 @@ def sparse_groups(w: Any, alpha: float = 0.2, share: float = 0.3) -> Any:
 def test_sparse_groups(kind: Any) -> None:
     X, y, site = data("regression")
     penalty = fpdfp.SparseGroup(0.2, l1_ratio=0.3, groups=GROUPS)
-    model = kind(penalty=penalty, run=fpdfp.RunOptions(tol=1e-9))
+    model = kind(penalty=penalty, standardize=False, run=fpdfp.RunOptions(tol=1e-9))
     model.fit(X, y, groups=site)
     np.testing.assert_allclose(model.coef_, dense(X, y, sparse_groups), atol=1e-4)
     bounded = model.set_params(bounds=(-0.1, [0.3, 1.0, 1.0, np.inf])).fit(X, y, groups=site)
@@ -51,14 +51,12 @@ def test_sparse_groups(kind: Any) -> None:
 
 def test_sparse_groups_of_classes() -> None:
     X, y, site = data("three classes")
-    run = fpdfp.RunOptions(tol=1e-8)
-    model = FederatedLogisticRegression(fpdfp.SparseGroup(0.05, l1_ratio=0.0, groups=GROUPS), run=run).fit(
-        X, y, groups=site
-    )
+    options: dict[str, Any] = {"standardize": False, "run": fpdfp.RunOptions(tol=1e-8)}
+    model = FederatedLogisticRegression(fpdfp.SparseGroup(0.05, l1_ratio=0.0, groups=GROUPS), **options)
+    model.fit(X, y, groups=site)
     np.testing.assert_allclose(model.coef_, textbook("three classes", "group", X, y)[0], atol=3e-4)
-    model = FederatedLogisticRegression(fpdfp.SparseGroup(0.05, l1_ratio=1.0, groups=GROUPS), run=run).fit(
-        X, y, groups=site
-    )
+    model = FederatedLogisticRegression(fpdfp.SparseGroup(0.05, l1_ratio=1.0, groups=GROUPS), **options)
+    model.fit(X, y, groups=site)
     np.testing.assert_allclose(model.coef_, textbook("three classes", "l1", X, y)[0], atol=3e-4)
 
 
@@ -172,7 +170,7 @@ def test_factors_of_each_penalty(name: str) -> None:
     X, y, site = data("regression")
     options, factors, penalty = WEIGHTED[name]
     shape = KINDS[name](0.1, factors=factors, **options)
-    model = FederatedGLM(penalty=shape, run=fpdfp.RunOptions(tol=1e-11))
+    model = FederatedGLM(penalty=shape, standardize=False, run=fpdfp.RunOptions(tol=1e-11))
     np.testing.assert_allclose(model.fit(X, y, groups=site).coef_, dense(X, y, penalty), atol=3e-5)
 
 
@@ -239,6 +237,7 @@ def test_against_glmnet(name: str) -> None:
             case["family"],
             penalty=fpdfp.L1(alpha, factors=None if factors is None else np.array(factors) / np.mean(factors)),
             bounds=None if "lower" not in case else (case["lower"], case["upper"]),
+            standardize=False,
             run=fpdfp.RunOptions(tol=1e-13),
         )
         model.fit(X, y, groups=table["site"])

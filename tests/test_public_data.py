@@ -13,6 +13,9 @@ from fpdfp import families
 from tests import r_cases
 
 CASES = {name: case for name, case in r_cases.cases("public").items() if not name.startswith("data ")}
+QUANTILES = [name for name in CASES if name.startswith("quantile")]
+OTHERS = [name for name in CASES if not name.startswith(("log-rank", "quantile"))]
+PATHS = r_cases.cases("paths")
 TIGHT = fpdfp.RunOptions(tol=1e-13)
 FAMILIES: dict[str, Any] = {
     "gaussian": families.Gaussian(), "gamma": families.Gamma("log"),
@@ -24,6 +27,7 @@ FAMILIES: dict[str, Any] = {
 
 def test_every_model_has_four_data_sets() -> None:
     counts = Counter(case["model"] for case in CASES.values())
+    counts += Counter(name.split(", ", 2)[0] + name.split(", ", 2)[2] for name in PATHS)
     assert min(counts.values()) >= 4, counts
 
 
@@ -51,7 +55,7 @@ def _levels(table: Any, formula: str) -> Any:
     return list(y.cat.categories) if hasattr(y, "cat") else sorted(set(y))
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("log-rank")])
+@pytest.mark.parametrize("name", OTHERS)
 def test_it_is_that_of_r(name: str) -> None:
     case = CASES[name]
     model, r = fit(case), case["r"]
@@ -79,3 +83,44 @@ def test_log_rank_tests_are_those_of_r(name: str) -> None:
     case = CASES[name]
     found = fpdfp.log_rank_test(r_cases.study(case["data"], "public"), case["formula"], groups="site")
     assert found.statistic == pytest.approx(case["r"]["statistic"], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", QUANTILES)
+def test_quantiles_are_those_of_r_but_for_smoothing(name: str) -> None:
+    """Within half an error of R's estimates; errors are between R's of three kinds, or a quarter apart."""
+    case, r = CASES[name], CASES[name]["r"]
+    model = fpdfp.FederatedGLM(families.Quantile(level=case["level"]))
+    found = model.fit(r_cases.study(case["data"], "public"), case["formula"], groups=case.get("group")).table()
+    several = np.array([r[kind] for kind in ("errors", "kernel", "pairs")], dtype=float)
+    assert (np.abs(found.coefficients - r["coefficients"]) < 0.5 * several.max(axis=0)).all()
+    assert (found.standard_errors > several.min(axis=0) / 1.25).all()
+    assert (found.standard_errors < several.max(axis=0) * 1.25).all()
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_paths_are_those_of_glmnet(name: str) -> None:
+    """With its own standardisation, by the weights of rows, and without; single fits end at the same points."""
+    case, r = PATHS[name], PATHS[name]["r"]
+    table, cox = r_cases.study(case["data"], "public"), case["family"] == "cox"
+    weighted = {} if case["weights"] == "one" else {"weights": case["weights"]}
+    lambdas, known = r_cases.numbers(r["lambdas"]), np.array(r["coefficients"])
+    run = fpdfp.RunOptions(tol=1e-14)
+
+    def model(weight: float | None, **options: Any) -> Any:
+        kind = fpdfp.Ridge if case["mixing"] == 0.0 else fpdfp.ElasticNet
+        more = {} if kind is fpdfp.Ridge else {"l1_ratio": case["mixing"]}
+        standardize = None if case["standardize"] else False
+        options = {"penalty": kind(weight, **more), "standardize": standardize, "run": run} | options
+        if cox:
+            return fpdfp.FederatedCoxRegression(ties="breslow", baseline=False, **options)
+        return fpdfp.FederatedGLM(case["family"], **options)
+
+    largest = np.abs(known).max(axis=0)
+    scale = np.where(largest > 0, largest, 1.0)
+    for k, weight in enumerate(lambdas):
+        fit = model(float(weight)).fit(table, case["formula"], groups="site", **weighted)
+        np.testing.assert_allclose(fit.coef_ / scale, known[k] / scale, atol=1e-6)
+        if not cox:
+            assert fit.intercept_ == pytest.approx(r["intercept"][k], rel=1e-6)
+    path = model(None).path(table, case["formula"], groups="site", alphas=lambdas, tol=1e-13, **weighted)
+    np.testing.assert_allclose(path.coef / scale, known / scale, atol=2e-4)

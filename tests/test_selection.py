@@ -205,15 +205,16 @@ def test_the_path_of_an_estimator_is_that_of_its_fits() -> None:
 def test_scores_are_those_of_the_rows_left_out(scoring: str, cv: str) -> None:
     labels = FOLD if cv == "rows" else SITE
     model = fpdfp.FederatedLogisticRegressionCV(
-        cv=fpdfp.CrossValidation(FOLD if cv == "rows" else "sites", alphas=[0.1, 0.01], scoring=scoring, tol=1e-09)
+        cv=fpdfp.CrossValidation(FOLD if cv == "rows" else "sites", alphas=[0.1, 0.01], scoring=scoring, tol=1e-09),
+        standardize=False,  # by the moments of all rows it would differ from fits without some
     ).fit(X, BINARY, SITE)
     assert model.scores_.shape == (2, len(np.unique(labels)))
     for fold in np.unique(labels):
         train, test = labels != fold, labels == fold
         for k, alpha in enumerate(model.alphas_):
-            single = fpdfp.FederatedLogisticRegression(fpdfp.L1(alpha), run=fpdfp.RunOptions(tol=1e-11)).fit(
-                X[train], BINARY[train]
-            )
+            single = fpdfp.FederatedLogisticRegression(
+                fpdfp.L1(alpha), standardize=False, run=fpdfp.RunOptions(tol=1e-11)
+            ).fit(X[train], BINARY[train])
             p = single.predict_proba(X[test])[:, 1]
             exact = {
                 "deviance": -2 * np.mean(np.log(np.where(BINARY[test] > 0, p, 1 - p))),
@@ -266,7 +267,7 @@ def test_curves_as_in_glmnet() -> None:
 
 def test_stability_and_the_bootstrap_of_sites() -> None:
     site = np.arange(ROWS) % 6
-    model = fpdfp.FederatedLinearRegression(fpdfp.L1(0.05))
+    model = fpdfp.FederatedLinearRegression(fpdfp.L1(0.05), standardize=False)
     stable = model.stability(X, NUMBERS, site, alphas=5, pairs=5)
     assert stable.converged
     assert stable.frequencies.shape == (5, COLUMNS)
@@ -279,9 +280,9 @@ def test_stability_and_the_bootstrap_of_sites() -> None:
     counts = np.random.default_rng(0).multinomial(6, np.full(6, 1 / 6), size=12)
     for k in (0, 7):
         rows = np.concatenate([np.tile(np.flatnonzero(site == i), counts[k, i]) for i in range(6)])
-        single = fpdfp.FederatedLinearRegression(fpdfp.L1(0.05), run=fpdfp.RunOptions(tol=1e-12)).fit(
-            X[rows], NUMBERS[rows]
-        )
+        single = fpdfp.FederatedLinearRegression(
+            fpdfp.L1(0.05), standardize=False, run=fpdfp.RunOptions(tol=1e-12)
+        ).fit(X[rows], NUMBERS[rows])
         np.testing.assert_allclose(drawn.draws[k], single.coef_, atol=1e-4)
     assert drawn.intervals.shape == (COLUMNS, 2)
     assert list(drawn.to_frame().index) == [f"x{j}" for j in range(COLUMNS)]

@@ -42,7 +42,9 @@ def estimate(case: dict[str, Any], **options: Any) -> Any:
     }
     name, more = own.get(case["family"], ("FederatedGLM", {"family": case["family"]}))
     penalty: Any = "l1" if case["mixing"] == 1.0 else fpdfp.ElasticNet(l1_ratio=case["mixing"])
-    return getattr(fpdfp, name + ("CV" if "cv" in options else ""))(penalty=penalty, **more, **options)
+    return getattr(fpdfp, name + ("CV" if "cv" in options else ""))(
+        penalty=penalty, standardize=False, **more, **options
+    )
 
 
 ODD = [name for name in CASES if name.startswith("cox") and name.endswith("weights")]

@@ -127,11 +127,12 @@ def test_scores_are_those_of_fits_without_the_rows(kind: str, penalty: str) -> N
     chooser, plain = CHOOSING[kind]
     shape = fpdfp.Group(groups=[0, 0, 1, 2]) if penalty == "group" else as_model_penalty(penalty)
     names = CLASS if kind == "ordinal" else np.array(["low", "mid", "top"])[CLASS]
-    model = chooser(penalty=shape, cv=fpdfp.CrossValidation(FOLD, alphas=[0.05, 0.01], tol=1e-10)).fit(X, names, SITE)
+    choice = fpdfp.CrossValidation(FOLD, alphas=[0.05, 0.01], tol=1e-10)
+    model = chooser(penalty=shape, cv=choice, standardize=False).fit(X, names, SITE)
     for fold in range(3):
         train, test = fold != FOLD, fold == FOLD
         for k, alpha in enumerate(model.alphas_):
-            single = plain(penalty=shape.with_options(alpha), run=fpdfp.RunOptions(tol=1e-9)).fit(
+            single = plain(penalty=shape.with_options(alpha), standardize=False, run=fpdfp.RunOptions(tol=1e-9)).fit(
                 X[train], names[train]
             )
             chances = single.predict_proba(X[test])[np.arange(len(X[test])), CLASS[test]]
@@ -149,10 +150,11 @@ def test_scores_are_those_of_fits_without_the_rows(kind: str, penalty: str) -> N
 def test_other_scores(kind: str, scoring: str) -> None:
     chooser, plain = CHOOSING[kind]
     choice = fpdfp.CrossValidation(FOLD, alphas=[0.02], tol=1e-10, scoring=scoring)
-    model = chooser(penalty="l1", cv=choice).fit(X, CLASS, SITE)
+    model = chooser(penalty="l1", cv=choice, standardize=False).fit(X, CLASS, SITE)
     for fold in range(3):
         train, test = fold != FOLD, fold == FOLD
-        single = plain(penalty=fpdfp.L1(0.02), run=fpdfp.RunOptions(tol=1e-11)).fit(X[train], CLASS[train])
+        single = plain(penalty=fpdfp.L1(0.02), standardize=False, run=fpdfp.RunOptions(tol=1e-11))
+        single.fit(X[train], CLASS[train])
         p, y = single.predict_proba(X[test]), CLASS[test]
         exact = {
             "brier": ((p - np.eye(3)[y]) ** 2).sum(axis=1).mean(),
@@ -196,9 +198,8 @@ def of_glmnet(name: str) -> tuple[Any, Any, Any, dict[str, Any], float]:
     case, table = CASES[name], frame(CASES[name]["data"])
     rows = table[[f"z{j}" for j in range(1, 9)]].to_numpy(float)
     y = np.minimum(table[case["outcome"]].to_numpy(int), case["most"])
-    options: dict[str, Any] = {"penalty": fpdfp.Group(groups=np.arange(8))}
-    if not case.get("grouped"):
-        options = {"penalty": fpdfp.ElasticNet(l1_ratio=case["mixing"])}
+    penalty = fpdfp.Group(groups=np.arange(8)) if case.get("grouped") else fpdfp.ElasticNet(l1_ratio=case["mixing"])
+    options: dict[str, Any] = {"penalty": penalty, "standardize": False}
     given = {"sample_weight": table[case["weights"]].to_numpy(float)} if case.get("weights") else {}
     return rows, y, table["site"].to_numpy(), {"fit": given, "model": options}, 3**-0.5 if case.get("grouped") else 1.0
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import fpdfp
 from fpdfp.cohorts.question import questions
@@ -47,13 +48,17 @@ def test_a_table_is_that_of_r(name: str) -> None:
         np.testing.assert_allclose(row.means, told["means"], rtol=1e-12)
         np.testing.assert_allclose(row.deviations, told["deviations"], rtol=1e-12)
         assert row.test()[1] == pytest.approx(told["p"], rel=1e-8)
+        assert row.ranks is not None
+        assert row.ranks.least * (1 - 1e-3) <= told["ranks"] <= row.ranks.largest * (1 + 1e-3) + 1e-9
+        # Whole numbers have a cell each where there are not too many, as there are of bwt and time.
+        whole = column in ("age", "lwt", "karno", "Days")
+        statistic, exact = stats.chi2.isf([row.ranks.p, told["ranks"]], len(r["groups"]) - 1)
+        assert statistic == pytest.approx(exact, rel=1e-9 if whole else 0.02)
         if len(r["groups"]) == 2:
-            assert row.ranks is not None
-            assert row.ranks.least * (1 - 1e-3) <= told["wilcoxon"] <= row.ranks.largest * (1 + 1e-3) + 1e-9
-            whole = column in ("age", "lwt")  # whole numbers, each in a cell of its own; bwt and time are too many
+            assert row.ranks.name == "Wilcoxon"
             assert row.ranks.p == pytest.approx(told["wilcoxon"], rel=1e-9 if whole else 0.05)
         else:
-            assert row.ranks is None
+            assert row.ranks.name == "Kruskal-Wallis"
         assert row.quartiles is not None
         for exact, bounds, deviation in zip(told["quartiles"], row.quartiles, row.deviations, strict=True):
             for value, (low, high) in zip(exact, bounds, strict=True):

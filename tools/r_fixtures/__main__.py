@@ -2,7 +2,7 @@
 
     python -m tools.r_fixtures            ask R and write all files
     python -m tools.r_fixtures glm        one of them: glm, survival, glmnet, cv, cv_classes, study, likelihood, public,
-                                          variables
+                                          paths, variables
 
 Debian's packages are r-base-core, r-cran-mass, r-cran-survival, r-cran-glmnet, r-cran-nnet, r-cran-nlme,
 r-cran-quantreg, r-cran-metafor, r-cran-brglm2, r-cran-sandwich and r-cran-survey.
@@ -16,13 +16,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tools.r_fixtures import cv, cv_classes, glm, glmnet, likelihood, public, r, study, survival, variables
+from tools.r_fixtures import cv, cv_classes, glm, glmnet, likelihood, paths, public, r, study, survival, variables
 from tools.r_fixtures.data import build_all
 
 FOLDER = Path(__file__).parents[2] / "tests" / "data" / "r"
 TOPICS = {
     "glm": glm, "survival": survival, "glmnet": glmnet, "cv": cv, "cv_classes": cv_classes, "study": study,
-    "likelihood": likelihood, "public": public, "variables": variables,
+    "likelihood": likelihood, "public": public, "paths": paths,
+    "variables": variables,
 }  # fmt: skip
 
 

@@ -176,6 +176,10 @@ for name, text, group in (
 ):  # fmt: skip
     add("random effects", name, {"formula": text, "group": group},
         f"mixed({text}, ~ 1 | {group}, {FRAMES.get(name, name)})")  # fmt: skip
+for name, text in (("trees", SIZES[0][1]), ("cars", "mpg ~ wt + hp"), ("air", SIZES[2][1]), ("boys", "height ~ age")):
+    for level in (0.25, 0.5, 0.75):
+        add(f"quantile {level}", name, {"formula": text, "level": level},
+            f"quantile_errors(rq({text}, {level}, na.omit(data.frame({FRAMES.get(name, name)}))))")  # fmt: skip
 
 
 def list_cases() -> tuple[dict[str, str], dict[str, Any]]:

@@ -64,6 +64,7 @@ describe <- function(data, by, numbers, factors) {
     test <- if (nlevels(own) == 2) t.test(x ~ own) else oneway.test(x ~ own)
     list(known = as.numeric(tapply(!is.na(x), own, sum)), means = as.numeric(tapply(x, own, mean, na.rm = TRUE)),
          deviations = as.numeric(tapply(x, own, sd, na.rm = TRUE)), p = test$p.value,
+         ranks = kruskal.test(x ~ own)$p.value,
          wilcoxon = if (nlevels(own) == 2) wilcox.test(x ~ own, exact = FALSE, correct = FALSE)$p.value,
          quartiles = lapply(levels(own), function(g) {
            as.numeric(quantile(x[own == g], 1:3 / 4, type = 1, na.rm = TRUE)) }))

@@ -6,13 +6,13 @@ rows' losses, and ``shifts`` are added to their linear forms, both may be None. 
 ``l2``, values the ridge itself, which all clients share.
 
 A matrix is four arguments, here and in the kernels of other losses: a dense X, or ``data``, ``indices`` and ``indptr``
-of a CSR matrix; the others are None, and Numba excludes what is done with them.
+of a CSR matrix. The others are None, and Numba excludes what is done with them.
 
 φ is a function (z, y, p, q) to a number that is compiled to machine code by itself, and kernels call it by its address,
 which is a number. So a kernel is compiled once for all of them, and a new family of losses compiles only its own
 functions.
 
-``rows`` has the numbers of all rows, sorted by client: those of client i are ``rows[offsets[i]:offsets[i + 1]]``. Where
+``rows`` has the numbers of all rows, sorted by client: client i has ``rows[offsets[i]:offsets[i + 1]]``. Where
 ``draws`` is None, a client uses all of them. Otherwise it uses a random batch, and ``draws`` has what that is drawn
 from: the two words of the key, tag, round, the size of a batch, and the clients' numbers in the whole federation.
 ``x`` has one row that all clients share, or one row for each.

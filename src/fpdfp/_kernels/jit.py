@@ -117,7 +117,7 @@ SMALL = 1 << 16
 def threaded(function: F) -> F:
     """Compile a loop over clients (``prange``) twice: for all threads, and for one. Called from Python alone.
 
-    Sums whose order the compiler may choose (``reduction``) are compiled on their own and called by both, so a client's
+    Sums whose order the compiler may choose (``reduction``) are compiled on their own and called by both. So a client's
     bits depend neither on who else is in the batch nor on the number of threads. The version for one thread compiles in
     a third of the time, and is the only one that small problems need; ``alone`` of what is returned is that version.
     """

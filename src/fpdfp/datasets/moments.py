@@ -23,9 +23,9 @@ class Moments:
 
     .. math:: n, \qquad m = \tfrac1n \sum_j a_j, \qquad S = \sum_j (a_j - m)(a_j - m)^T
 
-    They are sufficient for the covariance of all rows together: ``+`` merges the moments of two clients, by the update
-    of Chan, Golub and LeVeque, which does not lose digits where means are large. Where variances are all that is
-    wanted, ``scatter`` is its diagonal.
+    With weights n is their sum, and each term of a sum has its weight. Moments are sufficient for the covariance of all
+    rows together: ``+`` merges the moments of two clients, by the update of Chan, Golub and LeVeque, which does not
+    lose digits where means are large. Where variances are all that is wanted, ``scatter`` is its diagonal.
 
     References
     ----------
@@ -44,39 +44,48 @@ class Moments:
            [0.666667, 0.666667]])
     """
 
-    count: int
+    count: float
     mean: Array
     scatter: Array
 
     @classmethod
-    def of(cls, X: Any, *, diagonal: bool = False) -> Moments:
+    def of(cls, X: Any, *, weights: Array | None = None, diagonal: bool = False) -> Moments:
         """Return the moments of rows, dense or sparse; with ``diagonal`` the diagonal of the scatter alone."""
         X = check_rows(X)
-        count, d = X.shape
+        rows, d = X.shape
+        own = None if weights is None else _checks.float_array("weights", weights, dtype=np.float64, shape=(rows,))
+        count = rows if own is None else float(own.sum())
+        if own is not None and (own.min() < 0 or not count > 0):
+            raise ArgumentError("weights", "must be at least 0 for all rows, and positive for some")
         if diagonal and hasattr(X, "tocsr"):
-            return cls._of_sparse_columns(X.tocsc())
-        mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
+            return cls._of_sparse_columns(X.tocsc(), own, count)
+        mean = np.asarray(X.mean(axis=0) if own is None else own @ X / count, dtype=np.float64).ravel()
         scatter = np.zeros(d if diagonal else (d, d))
         # Blocks of centred rows: the difference of second moments and means would lose digits where means are large.
         with one_thread():
-            for first in range(0, count, ROWS):
-                rows = X[first : first + ROWS]
-                centred = (rows.toarray() if hasattr(rows, "tocsr") else np.asarray(rows, dtype=np.float64)) - mean
+            for first in range(0, rows, ROWS):
+                some = X[first : first + ROWS]
+                centred = (some.toarray() if hasattr(some, "tocsr") else np.asarray(some, dtype=np.float64)) - mean
+                if own is not None:
+                    centred *= np.sqrt(own[first : first + ROWS])[:, None]
                 scatter += np.square(centred).sum(axis=0) if diagonal else centred.T @ centred
         return cls(count, mean, scatter)
 
     @classmethod
-    def _of_sparse_columns(cls, X: Any) -> Moments:
+    def _of_sparse_columns(cls, X: Any, weights: Array | None, count: float) -> Moments:
         """Mean and scatter of each column, without filling in the zeros."""
-        count, d = X.shape
-        stored = np.diff(X.indptr)
-        column = np.repeat(np.arange(d), stored)
-        mean = np.bincount(column, X.data, minlength=d) / count
-        centred = np.bincount(column, np.square(X.data - mean[column]), minlength=d)
-        return cls(count, mean, centred + (count - stored) * mean**2)
+        d = X.shape[1]
+        column = np.repeat(np.arange(d), np.diff(X.indptr))
+        own = np.ones(len(column)) if weights is None else weights[X.indices]
+        stored = np.bincount(column, own, minlength=d)
+        mean = np.bincount(column, own * X.data, minlength=d) / count
+        centred = np.bincount(column, own * np.square(X.data - mean[column]), minlength=d)
+        return cls(count, mean, centred + np.maximum(count - stored, 0.0) * mean**2)
 
     @classmethod
-    def of_clients(cls, X: Any, clients: IntArray, *, diagonal: bool = False) -> list[Moments]:
+    def of_clients(
+        cls, X: Any, clients: IntArray, *, weights: Array | None = None, diagonal: bool = False
+    ) -> list[Moments]:
         """Return the moments of each client's rows, in the order of client numbers."""
         X = check_rows(X)
         _, clients = _checks.labels("clients", clients)
@@ -84,7 +93,8 @@ class Moments:
             raise ValueError(f"clients must have one entry for each of the {X.shape[0]} rows of X, got {clients.shape}")
         order = np.argsort(clients, kind="stable")
         parts = np.split(order, np.flatnonzero(np.diff(clients[order])) + 1)
-        return [cls.of(X[rows], diagonal=diagonal) for rows in parts]
+        own = [None if weights is None else np.asarray(weights)[rows] for rows in parts]
+        return [cls.of(X[rows], weights=one, diagonal=diagonal) for rows, one in zip(parts, own, strict=True)]
 
     def __add__(self, other: Moments) -> Moments:
         if self.scatter.shape != other.scatter.shape:
@@ -127,6 +137,7 @@ def check_rows(X: Any) -> Any:
     """Return rows of features as a CSR array or a dense float64 one; refuse what is not finite."""
     if hasattr(X, "tocsr"):
         rows = X.tocsr().astype(np.float64)
+        rows.sum_duplicates()
         _checks.finite("the stored entries of X", rows.data)
     else:
         rows = _checks.float_array("X", X, dtype=np.float64)

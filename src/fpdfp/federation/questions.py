@@ -130,9 +130,9 @@ class Sums:
 
 
 class SumsTotal(NamedTuple):
-    """What several sites answer about a design: sums, but for the numbers of rows, which are by site.
+    """Answers of several sites about a design: sums, but for the numbers of rows, which are by site.
 
-    Sites tell how many rows they have with their columns, and with the losses of a model how many of them are used.
+    Sites count the rows that they have with their columns, and with the losses of a model how many of them are used.
     Rows in which a term is not finite are at sites that have no guard, since a guard refuses them.
     """
 
@@ -217,18 +217,22 @@ class Distribution:
 @question("moments")
 @dataclasses.dataclass(frozen=True)
 class MomentsQuestion(Question):
-    """The moments of the features; with ``diagonal`` without what is between two of them."""
+    """The moments of the features; with ``diagonal`` without what is between two of them.
+
+    Rows have the weights of the design where they are ``weighted``, as for scales that a penalty is to have.
+    """
 
     design: Design
     means: Array
     diagonal: bool = True
+    weighted: bool = False
 
-    reveals = reveals("table", designs="design", settings="means diagonal", uses="moments")
+    reveals = reveals("table", designs="design", settings="means diagonal weighted", uses="moments")
     answers = Moments
 
     def answer(self, table: Any) -> Any:
         """Return what the table has."""
-        return table.moments(self.design, self.means, diagonal=self.diagonal)
+        return table.moments(self.design, self.means, diagonal=self.diagonal, weighted=self.weighted)
 
     def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Moments:
         """Return the moments of all rows."""
@@ -238,7 +242,7 @@ class MomentsQuestion(Question):
         """Refuse moments of other features."""
         d = len(self.design.names)
         mean, scatter = answer.mean, answer.scatter
-        if mean.shape != (d,) or scatter.shape != ((d,) if self.diagonal else (d, d)) or answer.count < 1:
+        if mean.shape != (d,) or scatter.shape != ((d,) if self.diagonal else (d, d)) or not answer.count > 0:
             raise MessageError(f"moments must have {d} features, got {mean.shape}, {scatter.shape}")
         if (np.diagonal(scatter) if scatter.ndim == 2 else scatter).min(initial=0.0) < 0:
             raise MessageError("moments must have sums of squares of at least 0")
@@ -581,7 +585,7 @@ class CalibrationQuestion(Question):
 
 
 def check_point(spec: ModelSpec, x: Array) -> None:
-    """Refuse coefficients that are not those of a model."""
+    """Refuse coefficients that do not belong to a model."""
     classes = len(spec.classes)
     shapes = {
         "Softmax": (classes, spec.columns), "Multinomial": ((classes - 1) * spec.columns,),
@@ -593,7 +597,7 @@ def check_point(spec: ModelSpec, x: Array) -> None:
 
 
 def check_coefficients(spec: ModelSpec, x: Array) -> None:
-    """Refuse coefficients that are not those of a model of times."""
+    """Refuse coefficients that do not belong to a model of times."""
     if spec.family != "Cox" or x.shape != (spec.columns,) or x.dtype != np.float64:
         raise MessageError(f"x must be the {spec.columns} coefficients of a Cox model in float64")
 

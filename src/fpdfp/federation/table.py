@@ -108,7 +108,7 @@ def score_model(rows: Any, spec: ModelSpec, x: Array, more: Sequence[Array]) -> 
 
 
 def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
-    """Return the response of each row, NaN where it is none; of times the time."""
+    """Return the response of each row, NaN where it is missing; of times the time."""
     if not isinstance(node, Survival):
         return evaluate(node, rows, {})
     time, event = evaluate(node.leaves, rows, {}), evaluate(node.event, rows, {})
@@ -125,7 +125,7 @@ def read_times(node: Survival, rows: Rows) -> Times:
     if bad:
         raise ArgumentError(
             "the response",
-            f"is no event time in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
+            f"is not an event time in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
             "enter before they leave",
         )
     entry = None if node.enters is None else evaluate(node.enters, rows, {})
@@ -210,6 +210,8 @@ def find_baselines(rows: Any, x: Array, ties: Ties, times: Array | None = None) 
 
 #: Texts of at most this many different values have levels.
 MANY = 1000
+#: Refuses rows of features, with the weights of rows.
+CheckRows = Callable[[Array, Array | None], None]
 
 
 class SiteTable:
@@ -347,11 +349,11 @@ class SiteTable:
         count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
         return SiteTable({name: self.column(name).take(rows) for name in names}, count, derives=self.derives)
 
-    def answer(self, question: Question, check: Callable[[Array], None] | None = None, site: str = "") -> Any:
+    def answer(self, question: Question, check: CheckRows | None = None, site: str = "") -> Any:
         """Answer a question about the table.
 
-        ``check`` is given the rows that moments are of, and may refuse them; ``site`` is the name of the site that has
-        the table, for models in which sites have effects.
+        ``check`` is given the rows that moments are of and their weights, and may refuse them; ``site`` is the name of
+        the site that has the table, for models in which sites have effects.
         """
         if not isinstance(question, Question) or question.reveals.of != "table":
             raise ArgumentTypeError("question", f"must be one about a table, got {type(question).__name__}")
@@ -379,7 +381,7 @@ class SiteTable:
         """Return the rows that are used as a model has them; ``site`` is the name of the site that has them.
 
         Where effects change with time, and with ``split``, a row becomes one for each stretch up to an event of any
-        row, with the time of its end in the features; rows of a person belong together.
+        row, with the time of its end in the features. Rows of a person belong together.
         """
         used, rows = self.complete(spec.design)
         if not used.any():
@@ -453,7 +455,7 @@ class SiteTable:
         return X
 
     def response(self, node: Expression | Survival, classes: tuple[Level, ...]) -> Array:
-        """Return the response of all rows: numbers, or those of classes."""
+        """Return the response of all rows: numbers, or numbers of classes."""
         if classes and isinstance(node, ColumnNode):
             return codes(node.column, classes, self).astype(np.float64)
         if isinstance(node, Survival):
@@ -479,13 +481,13 @@ class TableView(NamedTuple):
     table
         The rows.
     check
-        Is given the rows that moments are of, and may refuse them.
+        Is given the rows that moments are of and their weights, None where all are 1, and may refuse them.
     site
         The name of the site, for models in which sites have effects.
     """
 
     table: SiteTable
-    check: Callable[[Array], None] | None
+    check: CheckRows | None
     site: str
 
     def describe(self, columns: tuple[str, ...] | None) -> Schema:
@@ -539,12 +541,13 @@ class TableView(NamedTuple):
             float(used.sum() if (weights := rows.weigh(design.weights)) is None else weights.sum()),
         )
 
-    def moments(self, design: Design, means: Array, *, diagonal: bool) -> Moments:
+    def moments(self, design: Design, means: Array, *, diagonal: bool, weighted: bool) -> Moments:
         """Return the moments of the features of a design."""
-        X = self.table.complete(design)[1].matrix_of(design, means)
+        rows = self.table.complete(design)[1]
+        X, weights = rows.matrix_of(design, means), rows.weigh(design.weights) if weighted else None
         if self.check is not None:
-            self.check(X)
-        return Moments.of(X, diagonal=diagonal)
+            self.check(X, weights)
+        return Moments.of(X, weights=weights, diagonal=diagonal)
 
     def count_at_risk(self, response: Survival, group: Coded | None, times: Array | None) -> RiskCounts:
         """Count who is at risk."""

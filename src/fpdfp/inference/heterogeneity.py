@@ -58,7 +58,7 @@ class Heterogeneity:
     north             0.5000    0.2060  0.7940  14.8 %
     south             0.3000    0.1432  0.4568  52.0 %
     fixed effect      0.2630    0.1500  0.3761
-    random effects    0.2787   0.08149  0.4758
+    random effects    0.2787   -0.1872  0.7445
     Q = 5.367 on 2 df, p = 0.068; I² = 63 %; τ² = 0.01874
     """
 
@@ -142,29 +142,33 @@ class Heterogeneity:
 
     @property
     def random(self) -> Pooled:
-        """The mean of the coefficients that sites have, weighted by 1/(SE² + τ²).
+        """The mean of the coefficients that sites have, with the interval of Knapp and Hartung.
 
-        With few sites its interval is too short (0.83 of 95 % with three): :attr:`knapp_hartung` holds better.
+        Weights are 1/(SE² + τ²). The error is estimated from how sites vary, and limits are those of a t distribution, as
+        of R's metafor with ``method="DL", test="knha"``. The interval also holds with few sites, where :attr:`dersimonian_laird` does not.
         """
-        weights = 1.0 / (self.standard_errors**2 + self.tau_squared)
-        return self._pooled(weights, 1.0 / math.sqrt(weights.sum()), None)
-
-    @property
-    def knapp_hartung(self) -> Pooled:
-        """As :attr:`random`, with the interval of Knapp and Hartung, which holds better with few sites."""
         weights, df = 1.0 / (self.standard_errors**2 + self.tau_squared), len(self.estimates) - 1
         mean = weights @ self.estimates / weights.sum()
         spread = (weights * (self.estimates - mean) ** 2).sum() / (df * weights.sum())
         return self._pooled(weights, math.sqrt(spread), df)
 
+    @property
+    def dersimonian_laird(self) -> Pooled:
+        """The same mean with an interval that takes τ² as known: with three sites 95 % intervals cover 0.83."""
+        weights = 1.0 / (self.standard_errors**2 + self.tau_squared)
+        return self._pooled(weights, 1.0 / math.sqrt(weights.sum()), None)
+
     def prediction_interval(self) -> tuple[float, float] | None:
-        """Return where the coefficient of another site is expected (Higgins et al., 2009); None for two sites."""
+        """Return where the coefficient of another site is expected (Higgins et al., 2009); None for two sites.
+
+        It is a rough guide: between 0.87 and all of further sites are in a 95 % interval, by size of τ².
+        """
         from scipy import stats
 
         df = len(self.estimates) - 2
         if df < 1:
             return None
-        random = self.random
+        random = self.dersimonian_laird
         deviation = math.hypot(random.standard_error, math.sqrt(self.tau_squared))
         width = float(stats.t.isf((1.0 - self.level) / 2.0, df)) * deviation
         return random.estimate - width, random.estimate + width
@@ -303,7 +307,7 @@ class HeterogeneityTable(Section):
 
     @property
     def note(self) -> str:
-        """How the estimates and errors of sites were made."""
+        """The way in which estimates and errors of sites were made."""
         return next(iter(self.coefficients.values())).note
 
     __repr__ = __str__

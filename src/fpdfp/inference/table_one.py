@@ -17,52 +17,56 @@ FEW_EXPECTED = 5.0
 
 
 class RankTest(NamedTuple):
-    """Wilcoxon's rank-sum test (Mann and Whitney's) of two groups, from counts of rows in cells.
+    """The rank test of Kruskal and Wallis, from counts of rows in cells; for two groups it is Wilcoxon's rank-sum test.
 
-    Rows of a cell are tied. The p value is by the normal distribution with the variance for ties and no correction of
-    continuity, and the exact ranks have one between ``least`` and ``largest``, up to the ties that they have.
+    Rows of a cell are tied. The p value is by the χ² distribution with the correction for ties and none of continuity,
+    and the exact ranks have one between ``least`` and ``largest``, up to the ties that they have.
     """
 
+    name: str
     p: float
     least: float
     largest: float
 
     @classmethod
     def of_counts(cls, least: Array, most: Array, totals: Array) -> RankTest | None:
-        """Return the test of two groups, from bounds of the rows at most at edges, shape (2, edges); None if empty.
+        """Return the test, from bounds of the rows at most at edges, shape (groups, edges); None without two groups.
 
         >>> below = np.array([[1, 2, 3], [0, 1, 1]])
-        >>> round(RankTest.of_counts(below, below, np.array([3, 3])).p, 4)
-        0.1775
+        >>> found = RankTest.of_counts(below, below, np.array([3, 3]))
+        >>> found.name, round(found.p, 4)
+        ('Wilcoxon', 0.1775)
         """
         from scipy import stats
 
-        n, m = map(float, totals)
-        whole, ends = n + m, np.asarray(totals, dtype=np.float64)[:, None]
-        if n < 1 or m < 1:
+        some = np.asarray(totals) > 0
+        sizes = np.asarray(totals, dtype=np.float64)[some]
+        groups, whole = len(sizes), float(sizes.sum())
+        if groups < 2:
             return None
-        low, high = (np.concatenate([np.zeros((2, 1)), one, ends], axis=1) for one in (least, most))
+        ends = sizes[:, None]
+        low, high = (np.concatenate([np.zeros_like(ends), one[some], ends], axis=1) for one in (least, most))
         middle = (low + high) / 2.0
-        first, second = np.diff(middle, axis=1)
-        tied = first + second
-        variance = n * m / 12.0 * (whole + 1.0 - float((tied**3 - tied).sum()) / (whole * (whole - 1.0)))
-        untied = n * m / 12.0 * (whole + 1.0)
-        if variance <= 0:
+        tied = np.diff(middle.sum(axis=0))
+        ties = 1.0 - float((tied**3 - tied).sum()) / (whole**3 - whole)
+        if ties <= 0:
             return None
-        # How often a row of the first group is above one of the second: as often as counts allow, and as rarely.
-        wins = float(first @ (middle[1, :-1] + second / 2.0))
-        fewest, often = float(np.diff(high[0]) @ low[1, :-1]), float(np.diff(low[0]) @ high[1, 1:])
+        expected = sizes * (whole - sizes) / 2.0
+        below, few, many = (one.sum(axis=0) - one for one in (middle, low, high))  # of the other groups
+        # How often a row of each group is above one of another: by half of ties, and as counts allow.
+        wins = (np.diff(middle) * (below[:, :-1] + below[:, 1:]) / 2.0).sum(axis=1) - expected
+        fewest = (np.diff(high) * few[:, :-1]).sum(axis=1) - expected
+        often = (np.diff(low) * many[:, 1:]).sum(axis=1) - expected
 
-        def size(count: float, spread: float) -> float:
-            return 2.0 * float(stats.norm.sf(abs(count - n * m / 2.0) / math.sqrt(spread)))
+        def judge(away: Array, ties: float = 1.0) -> float:
+            statistic = 12.0 * float((away**2 / sizes).sum()) / (whole * (whole + 1.0)) / ties
+            return float(stats.chi2.sf(statistic, groups - 1))
 
-        sides = [size(fewest, untied), size(often, untied)]
-        inside = fewest <= n * m / 2.0 <= often
-        found = size(wins, variance)
-        exact = fewest == often
-        return cls(
-            found, found if exact else min(*sides, found), found if exact else 1.0 if inside else max(*sides, found)
-        )
+        found = judge(wins, ties)
+        bounds = [found, judge(np.maximum(-fewest, often)), judge(np.clip(0.0, fewest, often))]
+        if (fewest == often).all():
+            bounds = [found]
+        return cls("Wilcoxon" if groups == 2 else "Kruskal-Wallis", found, min(bounds), max(bounds))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +82,7 @@ class NumberRow:
     quartiles
         For each group the three quartiles, each as the two numbers between which it lies; None if not requested.
     ranks
-        The rank test of two groups, with the quartiles; None otherwise.
+        The rank test, with the quartiles; None otherwise, and without two groups.
     """
 
     name: str
@@ -198,9 +202,9 @@ class TableOne:
             remarks.append("SMD: the largest standardised difference of two groups")
         for one in self.columns:
             if isinstance(one, NumberRow) and one.ranks is not None:
-                low, high = (format_p(p) for p in one.ranks[1:])
+                low, high = format_p(one.ranks.least), format_p(one.ranks.largest)
                 told = "" if low == high else f", between {low} and {high} with exact ranks"
-                remarks.append(f"{one.name}: Wilcoxon's p of values in cells{told}")
+                remarks.append(f"{one.name}: {one.ranks.name}'s p of values in cells{told}")
         return [*remarks, *self.notes]
 
     def frame(self) -> Any:
@@ -245,7 +249,7 @@ def _number_lines(one: NumberRow, tests: list[str]) -> list[list[str]]:
     lines = [[f"{one.name}, mean (deviation)", *cells, *tests]]
     if one.quartiles is not None:
         texts = ["; ".join(map(_between, found)) if found else "" for found in one.quartiles]
-        ranked = [] if one.ranks is None or not tests else [format_p(one.ranks.p), "Wilcoxon", ""]
+        ranked = [] if one.ranks is None or not tests else [format_p(one.ranks.p), one.ranks.name, ""]
         lines.append(["  quartiles", *texts, *(ranked or [""] * len(tests))])
     return lines
 

@@ -147,7 +147,7 @@ class Design:
         """Return the given graph, or the one estimated from the sites' moments."""
         if penalty.graph is not None:
             return as_graph(penalty.graph, self.columns.features, self.names.features if self.named else None)
-        if not self.moments:
+        if not self.moments or self.columns.features < 2:
             return no_edges(self.columns.features)
         total, scale = Moments.total(self.moments), self.scaled.scale
         standard = Moments(total.count, total.mean / scale, total.scatter / np.outer(scale, scale))
@@ -156,7 +156,7 @@ class Design:
         return feature_graph(standard, penalty.sparsity, progress=progress)
 
     def _groups(self, given: Any) -> Any:
-        """Return the label of each feature's group: as given, or that of its term."""
+        """Return the label of each feature's group: as given, or the label of its term."""
         if self.plan is None:
             return given
         design = self.plan.design
@@ -202,11 +202,11 @@ def design_of_rows(
     sites, owner = read_sites(groups, X.shape[0])
     d, first, count = X.shape[1], settings.first_effect, len(sites)
     diagonal = settings.wanted_moments(d)
-    moments = [] if diagonal is None else Moments.of_clients(X, owner, diagonal=diagonal)
+    moments = [] if diagonal is None else Moments.of_clients(X, owner, weights=data.weights, diagonal=diagonal)
     outcome, _ = make(d, settings.intercept, count, None)
     effects = count - first if settings.effects != "none" else 0
     columns = outcome.columns(d, intercept=settings.intercept, effects=effects, random=settings.effects == "random")
-    whole, scaled = _standardize(X, moments, settings.standardize)
+    whole, scaled = _standardize(X, moments, settings.standardize, centre=outcome.may_centre(columns))
     if settings.intercept:
         whole = append_columns(whole, np.ones((X.shape[0], 1)))
     if effects:
@@ -254,13 +254,16 @@ def design_of_formula(
     if design.cluster is not None and outcome.loss not in ("Cox", "GLM"):
         raise ArgumentError("formula:", "cluster(…) is for models of times and of one linear predictor")
     diagonal = settings.wanted_moments(d)
-    moments = [asking.ask(MomentsQuestion(design, found.means, diagonal))] if diagonal is not None and d else []
-    centre, scale = _scaling(d, moments, settings.standardize)
-    scaled = Scaled(centre, np.where(scale > 0, scale, 1.0))
+    weighted = design.weights is not None
+    moments = (
+        [asking.ask(MomentsQuestion(design, found.means, diagonal, weighted))] if diagonal is not None and d else []
+    )
     others = tuple(names[settings.first_effect :]) if settings.effects != "none" else ()
     columns = outcome.columns(
         d, intercept=found.intercept, effects=len(others), random=bool(others) and settings.effects == "random"
     )
+    centre, scale = _scaling(d, moments, settings.standardize, centre=outcome.may_centre(columns))
+    scaled = Scaled(centre, np.where(scale > 0, scale, 1.0))
     spec = ModelSpec(
         design, found.means, centre, scale, found.intercept, outcome.loss, found.classes, np.zeros(columns.of_rows),
         None if outcome.family is None else Distribution.of(outcome.family), found.weight_scale, others,
@@ -282,21 +285,22 @@ def design_of_formula(
     )  # fmt: skip
 
 
-def _scaling(features: int, moments: list[Moments], standardize: bool) -> tuple[Array, Array]:
+def _scaling(features: int, moments: list[Moments], standardize: bool, *, centre: bool) -> tuple[Array, Array]:
     """Return what features are centred and scaled by; a scale of 0 for those that are constant up to rounding."""
     if not standardize or not moments:
         return np.zeros(features), np.ones(features)
     total = Moments.total(moments)
     deviation = np.sqrt(total.variance)
-    return total.mean, np.where(deviation > CONSTANT * np.abs(total.mean), deviation, 0.0)
+    scale = np.where(deviation > CONSTANT * np.abs(total.mean), deviation, 0.0)
+    return total.mean if centre else np.zeros(features), scale
 
 
-def _standardize(X: Any, moments: list[Moments], standardize: bool) -> tuple[Any, Scaled]:
+def _standardize(X: Any, moments: list[Moments], standardize: bool, *, centre: bool) -> tuple[Any, Scaled]:
     """Standardise features where asked, by the moments of all sites."""
     d = X.shape[1]
     if not standardize:
         return X, Scaled(np.zeros(d), np.ones(d))
-    mean, deviation = _scaling(d, moments, standardize)
+    mean, deviation = _scaling(d, moments, standardize, centre=centre)
     varies = deviation > 0
     scale = np.where(varies, deviation, 1.0)
     # A constant column is redundant with the intercept, and rounding must not make a feature of it.

@@ -41,9 +41,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         ``"sparse group"``, ``"mcp"``, ``"scad"``, ``"fused"``, ``"graph"``, ``"ridge"``; or ``"none"``. None means
         ``"none"`` for a formula, so that the summary has standard errors, and ``"l1"`` for a matrix.
     bounds
-        The least and the largest value of coefficients (not of the intercept), for features as they are given: a pair
-        of numbers or arrays, None or infinite for no limit, or a dictionary of such pairs by feature or term. There are
-        no standard errors then.
+        The least and the largest value of coefficients (not of the intercept), for features as they are given. A pair
+        of numbers or arrays, None or infinite for no limit, or a dictionary of such pairs by feature or term. Standard
+        errors are not available then.
     start
         Where coefficients start from: an array of a number for each feature, perhaps with the intercept after them (a
         row for each of several classes), or a dictionary by feature, term and ``"Intercept"``.
@@ -53,10 +53,10 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
     fit_intercept
         Whether there is an intercept.
     standardize
-        Whether features are scaled to unit variance (and, if dense, centred) by the moments of all sites together;
-        coefficients are for the original features. None means that they are if a formula is fitted with a penalty,
-        which then does not depend on units. The moments are those of all rows, in cross-validation too. In a pipeline,
-        ``StandardScaler`` would need all rows in one place.
+        Whether features are scaled to unit variance by the moments of all sites together; coefficients are for the
+        original features. Features are also centred, unless X is sparse or there is no intercept. None means that
+        they are scaled if there is a penalty, which then does not depend on units. Rows count by their weights, and
+        all of them, in cross-validation too. In a pipeline, ``StandardScaler`` would need all rows in one place.
     method
         As in :func:`fpdfp.solve`; None chooses one.
     inference
@@ -66,7 +66,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         :func:`fpdfp.solve`. None is for at most 1,000 rounds, a tolerance of 1e-6 and no progress bar; a
         ``tol`` that is not given is this one as well, and ``tol=0`` runs all rounds.
         Predictions have about half the digits of the objective: the test of sample weights in scikit-learn's
-        ``check_estimator`` compares them to 1e-7 and needs ``RunOptions(tol=1e-11)``.
+        ``check_estimator`` compares them to 1e-7 and needs all rounds, as of ``RunOptions(tol=0, rounds=120)``.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         The history of the run, and the result of :func:`fpdfp.solve`.
 
     n_steps_
-        How many problems were solved, more than one for MCP and SCAD; rounds and bits are those of all, ``result_`` is
+        How many problems were solved, more than one for MCP and SCAD; rounds and bits are of all, ``result_`` is
         that of the last.
 
     Notes
@@ -218,23 +218,25 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
             raise ArgumentError("offset", f"must be None for more than two classes, got {len(classes)} classes")
         by_class = class_weights(self.class_weight, classes, np.bincount(codes))
         factors = None if row_weight is None else row_weight * (len(y) / row_weight.sum())
-        if by_class is not None:
-            factors = by_class[codes] if factors is None else factors * by_class[codes]
 
         def make(features: int, intercept: bool, sites: int, plan: Plan | None) -> tuple[Outcome, Plan | None]:
             if many:
-                return self._symmetric(classes, features, intercept, sites, settings), None
-            glm = factors is not None or shifts is not None
-            return TwoClasses(classes, tuple(classes), glm=glm), None
+                return self._symmetric(classes, features, intercept, sites, settings, by_class), None
+            glm = not (factors is None and shifts is None and not by_class)
+            return TwoClasses(classes, tuple(classes), by_class, glm=glm), None
 
         data = Data(codes, factors, offset=shifts, kept=kept)
         return self._design_of_rows(X, data, groups, settings, make)
 
-    def _symmetric(self, classes: Array, features: int, intercept: bool, sites: int, settings: Settings) -> Symmetric:
+    def _symmetric(
+        self, classes: Array, features: int, intercept: bool, sites: int, settings: Settings,
+        by_class: tuple[float, ...] = (),
+    ) -> Symmetric:  # fmt: skip
         """Return the outcome of several classes: compared with the first where nothing is penalised."""
         coefficients = (features + int(intercept)) * (len(classes) - 1)
         free = settings.bounds is None and settings.start is None
-        return Symmetric(classes, tuple(classes), by_reference=free and is_plain(settings, coefficients, sites))
+        plain = free and is_plain(settings, coefficients, sites)
+        return Symmetric(classes, tuple(classes), by_class, by_reference=plain)
 
     def _of_plan(self, plan: Plan) -> Outcome:
         """Return the outcome of a formula."""
@@ -248,9 +250,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
                     "here",
                 )
             return Symmetric(classes, plan.classes)
-        found = class_weights(self.class_weight, plan.classes, np.array(plan.counts))
-        by_class = () if found is None else tuple(map(float, found))
-        return TwoClasses(classes, plan.classes, glm=extra, class_weights=by_class)
+        by_class = class_weights(self.class_weight, plan.classes, np.array(plan.counts))
+        return TwoClasses(classes, plan.classes, by_class, glm=extra)
 
     def _outcome_of(self, plan: Plan | None, classes: Array | None) -> Outcome:
         if plan is not None:
@@ -275,7 +276,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         return self.fitted_.decision_function(rows, offset=offset)
 
     def predict(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the most probable class of each row; ``offset`` is that of :meth:`decision_function`."""
+        """Return the most probable class of each row; ``offset`` is as in :meth:`decision_function`."""
         rows = self._rows(X)
         return self.fitted_.predict(rows, offset=offset)
 
@@ -378,6 +379,6 @@ class FederatedLinearRegression(RegressorMixin, FederatedModel):
         return Numbers(distribution=Gaussian(), glm=extra)
 
     def predict(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the prediction for each row; ``offset`` is added, besides that of the formula."""
+        """Return the prediction for each row; ``offset`` is added to the offset of the formula."""
         rows = self._rows(X)
         return self.fitted_.predict(rows, offset=offset)

@@ -37,7 +37,7 @@ class Scaled(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """Coefficients of features as they were given, intercepts, those of sites, and thresholds of ordered classes."""
+    """Coefficients of the given features, intercepts of the model and of sites, and thresholds of ordered classes."""
 
     coef: Array
     intercept: Any
@@ -118,7 +118,7 @@ class Outcome(abc.ABC):
 
     @property
     def likelihood(self) -> Any:
-        """The family of outcomes as inference knows it; None where there are no standard errors."""
+        """The family of outcomes as inference knows it; None without standard errors."""
         return None
 
     @property
@@ -157,12 +157,16 @@ class Outcome(abc.ABC):
         return model[..., :-1], model[..., -1]
 
     def back(self, columns: Columns, scaled: Scaled) -> Array | None:
-        """Return the matrix that takes x to coefficients of features as given; None where there is no information."""
+        """Return the matrix that takes x to coefficients of features as given; None without information."""
         return unscale(columns, scaled)
 
     def shift(self, columns: Columns) -> Array:
         """Return what is added to x before :meth:`back` takes it to coefficients."""
         return np.zeros(columns.all * (columns.classes or 1))
+
+    def may_centre(self, columns: Columns) -> bool:
+        """Whether features may be centred: an intercept, thresholds or a baseline take up the difference."""
+        return columns.intercept or not self.has_constant
 
     def null_places(self, columns: Columns) -> IntArray:
         """Return which entries of x the model without features has."""
@@ -238,7 +242,7 @@ class Outcome(abc.ABC):
 
     def chances(self, fit: FitResult, X: Any, offset: Any, site: Any) -> Array:
         """Return the logarithms of the probabilities of classes."""
-        raise ArgumentError("model", f"must have classes for probabilities, and {self.loss} has none")
+        raise ArgumentError("model", f"must have classes to predict probabilities, and {self.loss} does not")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -250,7 +254,7 @@ class Numbers(Outcome):
     distribution
         The family.
     glm
-        Whether losses are those of a family; otherwise they are squares.
+        Whether losses come from a family; otherwise they are squares.
     effects
         Which intercepts sites have.
     periods
@@ -300,9 +304,12 @@ class Numbers(Outcome):
         (row,) = undo(x, columns, scaled, within)
         return Coefficients(row[:-1], float(row[-1]), x[len(x) - columns.effects :].astype(np.float64))
 
+    def may_centre(self, columns: Columns) -> bool:
+        return columns.intercept or bool(self.periods)
+
     @property
     def has_zero_model(self) -> bool:
-        """Whether the mean at 0, which is that of the null model without an intercept, is possible."""
+        """Whether the mean at 0, as in the null model without an intercept, is possible."""
         mean = self.distribution.mean(np.zeros(1))
         return bool(np.isfinite(mean).all() and (self.distribution.variance(mean) > 0).all())
 
@@ -332,9 +339,20 @@ class Numbers(Outcome):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Classes(Outcome):
-    """Base of outcomes with classes; ``labels`` are the classes in the order of the model."""
+    """Base of outcomes with classes; ``labels`` are the classes in the order of the model.
+
+    ``class_weights`` multiply the weights of the rows of each class.
+    """
 
     labels: tuple[Any, ...] = ()
+    class_weights: tuple[float, ...] = ()
+
+    def weigh(self, data: Data) -> Array | None:
+        """Return the weights that rows have with those of their classes."""
+        if not self.class_weights:
+            return data.weights
+        by_class = np.array(self.class_weights)[data.y]
+        return by_class if data.weights is None else data.weights * by_class
 
     def respond(self, fit: FitResult, X: Any, offset: Any, site: Any) -> Array:
         assert self.classes is not None
@@ -350,10 +368,9 @@ class Classes(Outcome):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TwoClasses(Classes):
-    """Two classes, with the logistic loss; that of a family with weights, offsets or weights of classes."""
+    """Two classes, with the logistic loss, or the loss of a family with weights, offsets or weights of classes."""
 
     glm: bool = False
-    class_weights: tuple[float, ...] = ()
 
     @property
     def loss(self) -> Loss:
@@ -380,7 +397,7 @@ class TwoClasses(Classes):
     def make_losses(self, X: Any, data: Data, owner: IntArray, ridge: Array) -> Losses:
         if not self.glm:
             return Logistic(X, data.y, clients=owner, l2=ridge)
-        return GLM(X, data.y, clients=owner, family="binomial", l2=ridge, weights=data.weights, offset=data.offset)
+        return GLM(X, data.y, clients=owner, family="binomial", l2=ridge, weights=self.weigh(data), offset=data.offset)
 
     def take(self, x: Array, columns: Columns, scaled: Scaled, within: Callable[[Array], Array]) -> Coefficients:
         model = undo(x, columns, scaled, within)
@@ -422,7 +439,7 @@ class Symmetric(Classes):
 
     def make_losses(self, X: Any, data: Data, owner: IntArray, ridge: Array) -> Losses:
         kind = Multinomial if self.by_reference else Softmax
-        return kind(X, data.y, clients=owner, l2=ridge, weights=data.weights)
+        return kind(X, data.y, clients=owner, l2=ridge, weights=self.weigh(data))
 
     def take(self, x: Array, columns: Columns, scaled: Scaled, within: Callable[[Array], Array]) -> Coefficients:
         rows = x.reshape(len(self.labels) - 1, -1) if self.by_reference else x
@@ -745,7 +762,7 @@ def undo(x: Array, columns: Columns, scaled: Scaled, within: Callable[[Array], A
 
 
 def unscale(columns: Columns, scaled: Scaled) -> Array:
-    """Return the matrix that takes the coefficients of scaled features to those of features as they were given."""
+    """Return the matrix that maps coefficients of scaled features to coefficients of the given features."""
     matrix, features = np.eye(columns.all), np.arange(columns.features)
     matrix[features, features] = 1.0 / scaled.scale
     if columns.intercept:

@@ -121,7 +121,7 @@ def refuse_of_rows(**given: Any) -> None:
 
 
 def refuse_column(weights: Any) -> None:
-    """Refuse the name of a column where there is no table."""
+    """Refuse the name of a column without a table."""
     if weights is not None:
         raise ArgumentError("weights", "must be None without a formula; give sample_weight")
 
@@ -136,23 +136,22 @@ def check_class_weight(given: Any) -> None:
         _checks.real(f"class_weight of {label!r}", value, positive=True)
 
 
-def class_weights(given: Any, classes: Any, counts: IntArray) -> Array | None:
-    """Return the weight of each class, None where all are 1; ``counts`` are the rows of each over all sites.
+def class_weights(given: Any, classes: Any, counts: IntArray) -> tuple[float, ...]:
+    """Return the weight of each class, none where all are 1; ``counts`` are the rows of each over all sites.
 
     >>> class_weights("balanced", ["no", "yes"], np.array([30, 10]))
-    array([0.66666667, 2.        ])
+    (0.6666666666666666, 2.0)
     """
     if given is None:
-        return None
+        return ()
     if isinstance(given, str):
-        balanced: Array = counts.sum() / (len(counts) * counts)
-        return balanced
+        return tuple(map(float, counts.sum() / (len(counts) * counts)))
     known = list(classes)
     strange = [label for label in given if label not in known]
     if strange:
         listed = ", ".join(str(one) for one in known)
         raise ArgumentError("class_weight:", f"{strange[0]!r} is not a class; the classes are {listed}")
-    return np.array([float(given.get(label, 1.0)) for label in known])
+    return tuple(float(given.get(label, 1.0)) for label in known)
 
 
 def effects_of(site: Any, sites: Any, effects: Array, rows: int, *, random: bool = False) -> Array:
