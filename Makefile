@@ -16,7 +16,7 @@ help:
 	@echo "make format  let ruff rewrite the files"
 	@echo "make wheel   build the package as a wheel in dist/, to install elsewhere"
 	@echo "make wheelhouse  all wheels that a site needs, with hashes, for a machine without internet (FOR=3.12: its Python)"
-	@echo "make tables  write docs/methods.md and docs/reference/commands.md anew from the code"
+	@echo "make tables  write docs/methods.md anew from the declarations of the methods"
 	@echo "make docs    the documentation as a site, into site/; warnings are errors"
 	@echo "make gallery run the examples and write docs/gallery anew"
 	@echo "make bench   the benchmarks, one after the other"
@@ -64,7 +64,6 @@ wheelhouse: $(VENV)/.runtime
 
 tables: $(VENV)/.runtime
 	$(BIN)/python -m fpdfp.methods.table > docs/methods.md
-	$(BIN)/python -m tools.commands > docs/reference/commands.md
 
 $(VENV)/.docs: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
@@ -104,6 +103,7 @@ reproduce: $(VENV)/.runtime
 	$(BIN)/python -m reproduce covtype --output docs/results/covtype
 	$(BIN)/python -m reproduce ct --size small --output docs/results/ct/small
 	$(BIN)/python -m reproduce theory --output docs/results/theory
+	$(BIN)/python -m reproduce page
 
 clean:
 	rm -rf $(VENV) build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -51,7 +51,6 @@ def page(where: Setting, results: Results, rounds: int) -> str:
         "## Fewest bits and rounds\n",
         _contenders.markdown(["relative error", "fewest bits", "fewest rounds"], leaders(results)),
         "Methods that hold all data in one place are excluded here, since they need not send anything.\n",
-        NOT_HERE,
         left_out(results),
     ]
     return "\n".join(parts)
@@ -73,15 +72,6 @@ INTRODUCTION = """Made by `python -m benchmarks.methods`, whose help describes r
 graph-guided logistic problem on {name}, N = {clients} clients, n = {n} in a round, at most {rounds:,} rounds. Rounds
 and bits in both directions, set-up included, to relative errors of the objective: medians of {seeds} seeds, with the
 setting that needs the fewest bits. (∂) means subgradients of g∘B.
-"""
-NOT_HERE = """## What is not here
-
-| method | why |
-| --- | --- |
-| SVRG-PDFP for f strongly convex (Zhu and Zhang 2021) | only the form for general convex f could be established |
-| accelerated PDFP (Y.-N. Zhu, arXiv:2511.00385) | its update rule could not be looked up |
-| FedCanon (Zhou et al., arXiv:2504.11903) | its update rule could not be looked up |
-| FedCEF (Qiu et al., arXiv:2603.07654) | its update rule could not be looked up |
 """
 
 

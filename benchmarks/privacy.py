@@ -3,6 +3,8 @@
     python -m benchmarks.privacy                                  # masks, utility on five data sets, coverage
     python -m benchmarks.privacy masks
     python -m benchmarks.privacy rounds
+    python -m benchmarks.privacy features                         # bits of fits at the level sums, by columns
+    python -m benchmarks.privacy rounding
     python -m benchmarks.privacy utility --only breast-cancer a9a
     python -m benchmarks.privacy coverage --studies 100
     python -m benchmarks.privacy utility --diffprivlib PYTHON     # diffprivlib alone, in an environment of its own
@@ -12,7 +14,12 @@ into 128-bit integers and back; to make and check the keys of 30 sites; and to s
 2,000 bytes.
 
 Rounds: an l1-penalised logistic model of ten columns at 3 and 10 sites, each a process of its own behind a hub, at the
-levels ``filter`` and ``sums``: rounds to a relative gap of 1e-6 with exact messages, and what a round takes.
+levels ``filter`` and ``sums``: rounds to a relative gap of 1e-6 with exact messages, and what a round takes. Features:
+the same at three sites at the level ``sums`` with 20, 200 and 400 columns, by the default and a first-order method.
+
+Rounding: what integers of 8, 12 and 14 bits under a step that all sites share would tell of single sites, if
+first-order rounds sent them in place of 128 bits. Three sites round the change of their gradients at random; an analyst
+sees 2,500 sums of the same change, and finds the fractions that each site has rounded from the moments of these sums.
 
 Utility: l2-regularised logistic regression at ε = 0.5, 1, 3 and 10, δ = 1e-6, one row more or less. "Excess" is the
 objective over its minimum without privacy, on the training rows as they are; accuracy is on held-out rows. All settings
@@ -155,6 +162,8 @@ def patients(data: Path, seed: int) -> Task:
 
 CASES = {
     "breast-cancer": Case(breast_cancer, 40),
+    # the radius that the prototype had chosen on other seeds
+    "breast-cancer-2": Case(lambda data, seed: breast_cancer(data, seed)._replace(radius=2.0), 40),
     "digits": Case(digits, 20),
     "patients": Case(patients, 20),
     "a9a": Case(a9a, 10),
@@ -275,21 +284,43 @@ def make_keys(count: int = 30) -> None:
         pair_keys(name, one.derive(b"run"), keys, membership, run)
 
 
-def rounds(counts: tuple[int, ...] = (3, 10), rows: int = 300) -> list[dict[str, Any]]:
-    """Return rounds to 1e-6, and seconds and bytes of a round, at the levels ``filter`` and ``sums``, of processes."""
+class Fit(NamedTuple):
+    """A fit to 1e-6: sites, rows at each, columns, the level and the method."""
+
+    sites: int
+    rows: int
+    columns: int
+    level: str
+    method: str
+
+
+METHODS: dict[str, Any] = {
+    "ProximalNewton": fpdfp.ProximalNewton(), "FPDFP": fpdfp.FPDFP(),
+    "ShiftedPDFP": fpdfp.ShiftedPDFP(preconditioner="auto"),
+}  # fmt: skip
+ROUNDS = [
+    Fit(*one) for one in itertools.product((3, 10), (300,), (10,), ("filter", "sums"), ("ProximalNewton", "FPDFP"))
+]
+FEATURES = [
+    Fit(3, rows, d, "sums", method)
+    for rows, d in ((300, 20), (1200, 200), (2200, 400))
+    for method in ("ProximalNewton", "ShiftedPDFP")
+]
+
+
+def rounds(fits: list[Fit]) -> list[dict[str, Any]]:
+    """Return rounds to 1e-6, and seconds and bytes of a round, of sites in processes of their own."""
     import pandas
 
     from fpdfp.federation.rehearse import Rehearsal
     from fpdfp.federation.seal import Secret
 
     rng, found = np.random.default_rng(SEEDS), []
-    methods = {"ProximalNewton": fpdfp.ProximalNewton(), "FPDFP": fpdfp.FPDFP()}
-    columns = [f"x{j}" for j in range(10)]
-    for count, level in itertools.product(counts, ("filter", "sums")):
+    for (count, rows, d, level), group in itertools.groupby(fits, lambda fit: fit[:4]):
         with tempfile.TemporaryDirectory() as name:
-            folder, files = Path(name), {}
+            folder, files, columns = Path(name), {}, [f"x{j}" for j in range(d)]
             for place in range(count):
-                X = rng.standard_normal((rows, 10))
+                X = rng.standard_normal((rows, d))
                 table = pandas.DataFrame(X, columns=columns)
                 table["y"] = (rng.random(rows) < 1 / (1 + np.exp(-X[:, 0] + X[:, 1]))).astype(int)
                 files[f"s{place}"] = folder / f"s{place}.csv"
@@ -304,22 +335,60 @@ def rounds(counts: tuple[int, ...] = (3, 10), rows: int = 300) -> list[dict[str,
                 Rehearsal(folder, files, folder / "policy.toml") as running,
                 fpdfp.Federation(running.study.folder) as federation,
             ):
-                for title, method in methods.items():
+                for fit in group:
                     run = fpdfp.RunOptions(rounds=2000, tol=1e-6, compressor=None, progress=False)
                     model = fpdfp.FederatedLogisticRegression(
-                        fpdfp.L1(0.01), method=method, inference=False, standardize=False, run=run
+                        fpdfp.L1(0.01), method=METHODS[fit.method], inference=False, standardize=False, run=run
                     )
                     result = model.fit(federation, "y ~ " + " + ".join(columns)).result_
                     carried, seconds = result.wire, float(result.history.seconds[-1])
                     assert carried is not None
                     found.append({
-                        "sites": count, "level": level, "method": title, "rounds": result.rounds,
+                        "sites": count, "columns": d, "level": level, "method": fit.method, "rounds": result.rounds,
                         "ms a round": 1e3 * seconds / result.rounds,
                         "bytes up a round": result.traffic["rounds"].up / 8 / result.rounds,
                         "bytes on the wire": carried.up + carried.down,
                     })  # fmt: skip
                     print(found[-1], file=sys.stderr, flush=True)
     return found
+
+
+def rounding(draws: int = 2500, sites: int = 3, rows: int = 600, columns: int = 50) -> list[dict[str, Any]]:
+    """Return how well sums of rounded changes of gradients tell what single sites have rounded."""
+    rng, found = np.random.default_rng(SEEDS), []
+    X = rng.standard_normal((sites, rows, columns)) + 0.3 * rng.standard_normal((sites, 1, columns))
+    y = signs(rng.random((sites, rows)) < 1 / (1 + np.exp(-X[:, :, 0])))
+    x = rng.standard_normal(columns)
+    x /= np.linalg.norm(x)
+    slopes = y[:, :, None] * X * (1 / (1 + np.exp(y * (X @ x))) - 0.5)[:, :, None]
+    largest = max(float(np.linalg.norm(one, 2)) ** 2 / rows / 4 for one in X)
+    for bits in (8, 12, 14):
+        change = -slopes.mean(axis=1) / (largest / (2 ** (bits - 1) - 1))  # in steps, as long as x
+        sums = np.array([np.floor(change + rng.random(change.shape)).sum(axis=0) for _ in range(draws)])
+        rest = np.sort(change - np.floor(change), axis=0)
+        told = np.stack([parts_of(column) for column in sums.T], axis=1)
+        found.append({
+            "bits": bits, "below a step": float((np.abs(change) < 1).mean()),
+            "error": float(np.median(np.abs(told - rest))),
+            "error from the sum": float(np.median(np.abs(rest - rest.mean(axis=0)))),
+        })  # fmt: skip
+    return found
+
+
+def parts_of(sums: Any) -> Any:
+    """Return three fractions, sorted, from sums of numbers that were rounded up with these probabilities."""
+    mean, spread, third = sums.mean(), sums.var(), ((sums - sums.mean()) ** 3).mean()
+    best, parts = math.inf, np.zeros(3)
+    for whole in range(3):
+        first = mean % 1 + whole
+        second = first - spread
+        cubes = (third - first + 3 * second) / 2
+        # Newton's identities: the polynomial whose roots have these sums of powers
+        roots = np.roots([1, -first, (first**2 - second) / 2, -(first**3 - 3 * first * second + 2 * cubes) / 6])
+        wrong = np.abs(roots.imag).sum() + np.abs(roots.real - np.clip(roots.real, 0, 1)).sum()
+        if wrong < best:
+            best, parts = float(wrong), np.sort(np.clip(roots.real, 0, 1))
+    return parts
 
 
 class Words:
@@ -356,12 +425,12 @@ class Sites:
 
 
 def utility(
-    data: Path, only: list[str], epsilons: list[float], peer: Peer | None, share: float
+    data: Path, only: list[str], epsilons: list[float], peer: Peer | None, share: float, first: int
 ) -> list[dict[str, Any]]:
     rows = []
     for name, epsilon in itertools.product(only, epsilons):
         case = CASES[name]
-        seeds = [SEEDS + i for i in range(max(1, round(case.seeds * share)))]
+        seeds = [first + i for i in range(max(1, round(case.seeds * share)))]
         found: dict[str, list[tuple[float, float]]] = {}
         constant = best_constant(peer, case, data, epsilon) if peer else 0.0
         for seed in seeds:
@@ -475,33 +544,40 @@ def _call(work: Callable[[], Any]) -> Any:
     return work()
 
 
+PARTS = ["masks", "rounds", "features", "rounding", "utility", "coverage"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=["masks", "rounds", "utility", "coverage", []], default=[])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
     parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--epsilon", nargs="+", type=float, default=list(EPSILONS))
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("FPDFP_DATA", "../shared/data")))
     parser.add_argument("--diffprivlib", metavar="PYTHON", help="an interpreter with diffprivlib and scikit-learn 1.6")
     parser.add_argument("--share", type=float, default=1.0, help="of the seeds")
+    parser.add_argument("--seed", type=int, default=SEEDS, help="of the first run of utility")
     parser.add_argument("--studies", type=int, default=400)
     parser.add_argument("--first", type=int, default=0, help="the number of the first study")
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
-    parts = given.parts or ["masks", "rounds", "utility", "coverage"]
+    parts = given.parts or PARTS
     results: dict[str, Any] = {}
     if "masks" in parts:
         results["masks"] = masks()
         _tools.show("Masks", ["what", "ms"], [[what, f"{ms:.2f}"] for what, ms in results["masks"].items()])
-    if "rounds" in parts:
-        results["rounds"] = rounds()
-        head = list(results["rounds"][0])
-        shown = [
-            [f"{one:,.0f}" if isinstance(one, float) else str(one) for one in row.values()] for row in results["rounds"]
-        ]
-        _tools.show("Rounds to 1e-6", head, shown)
+    shorter: list[tuple[str, str, Callable[[], list[dict[str, Any]]]]] = [
+        ("rounds", "Rounds to 1e-6", lambda: rounds(ROUNDS)),
+        ("features", "Fits at the level sums", lambda: rounds(FEATURES)),
+        ("rounding", "What rounded sums tell of single sites", rounding),
+    ]
+    for part, title, measure in shorter:
+        if part in parts:
+            rows = results[part] = measure()
+            shown = [[f"{one:,.3g}" if isinstance(one, float) else str(one) for one in row.values()] for row in rows]
+            _tools.show(title, list(rows[0]), shown)
     if "utility" in parts:
         peer = Peer(given.diffprivlib) if given.diffprivlib else None
-        results["utility"] = utility(given.data, given.only, given.epsilon, peer, given.share)
+        results["utility"] = utility(given.data, given.only, given.epsilon, peer, given.share, given.seed)
         _tools.show(
             "Excess objective and accuracy, with standard errors",
             ["data", "epsilon", "method", "excess", "accuracy"],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fpdfp.errors import DataSetError
 
-ABOUT = """Run an experiment of the paper; write figures and a verdict on each claim.
+ABOUT = """Run an experiment of the paper; write figures and results, and print a verdict on each claim.
 
 Runs are folders under OUTPUT/runs that `fpdfp report` shows. After Ctrl-C, the same command continues.
 
@@ -46,6 +46,7 @@ def make_parser() -> argparse.ArgumentParser:
             one.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
         elif name != "theory":
             one.add_argument("--jobs", type=positive, help="number of processes; by default the number of cores")
+    commands.add_parser("page", help="write docs/results/paper.md from the stored results")
     return parser
 
 
@@ -58,6 +59,9 @@ def positive(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an experiment; return the exit code: 1 for bad input, 130 for Ctrl-C."""
     options = vars(make_parser().parse_args(arguments))
+    if options["experiment"] == "page":
+        print(importlib.import_module("reproduce.page").publish())
+        return 0
     name, output = options.pop("experiment"), options.pop("output")
     folder = output or Path("reproduced", *([name, options["size"]] if name == "ct" else [name]))
     module = importlib.import_module(f"reproduce.{name if name in ('ct', 'theory') else 'graph_guided'}")

@@ -16,7 +16,7 @@ from fpdfp.declarative import pool
 from fpdfp.declarative.runner import Job
 from fpdfp.declarative.scan import ITERATIONS, BuiltScan
 from reproduce import runs as ties
-from reproduce.output import draw_cases, fill, format_bits, publish, rows
+from reproduce.output import draw_cases, format_bits, publish
 from reproduce.runs import Bench, Case, Line, declare, line_of, of_the_paper, round_numbers
 
 CLIENTS, NOISE_VARIANCE = 17, 0.02
@@ -101,7 +101,7 @@ def reproduce(
     summary = summarise(where, runs, find_minimum(where, folder))
     summary |= {"size": size, "file": file, "rounds": rounds, "seeds": count}
     summary["figures"] = draw_all(lines_of(summary["runs"]), summary["lowest"], output)
-    publish(output, summary, write(summary), summary["claims"], indent=None)
+    publish(output, summary, summary["claims"], indent=None)
     return summary
 
 
@@ -348,26 +348,6 @@ def draw_all(lines: Lines, lowest: float, folder: Path) -> list[str]:
     return draw_cases(
         folder, {"levels": (f"n = {PER_ROUND}", by_levels), "participation": (f"s = {FIXED_LEVELS}", by_clients)},
         [shown[case] for case in OUR_CASES], "(F(x) − F_low) / F_low", QUALITIES, floor=FLOOR, unit="Gbit", more={},
-    )  # fmt: skip
-
-
-def write(summary: dict[str, Any]) -> str:
-    """Return the page in Markdown, from the results; its command has the options that are not the usual ones."""
-    lines, size, file, problem = lines_of(summary["runs"]), summary["size"], summary["file"], summary["problem"]
-    fewer, best = 256**2 / np.prod(problem["volume"][:2]), max(one.mean("slice_psnr").max() for one in lines.values())
-    usual = {"rounds": declare(f"ct-{size}", {})["run"]["rounds"], "seeds": 1 if file else SEEDS}
-    options = {"size": size, **{name: summary[name] for name, value in usual.items() if summary[name] != value}}
-    options |= {"volume": file} if file else {}
-    sides = {name: " × ".join(map("{:.4g}".format, problem[name])) for name in ("volume", "detector", "pixel")}
-    return fill(
-        "ct", summary, summary["figures"], **sides,
-        command=f"python -m reproduce ct {' '.join(f'--{name} {value}' for name, value in options.items())}",
-        name=size + (f", {file}" if file else ""),
-        states=len(summary["codes"]) if len(summary["codes"]) > 1 else "", devices=" and ".join(summary["devices"]),
-        small=fewer != 1, fewer=fewer, finer=fewer**0.5, part=100 * PART,
-        better=best > summary["minimum"]["slice_psnr"], dual_steps=DUAL_STEPS, levels_up=LEVELS_UP,
-        levels_down=LEVELS_DOWN, table=rows([row(one, summary["rounds"]) for one in lines.values()]),
-        verdict_table=rows([[one["claim"], one["verdict"]] for one in summary["claims"]], ["claim", "verdict"]),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@
 
 with G by sparse inverse covariance selection on the training features. What the paper leaves open is fixed in the
 experiment files: the number of clients, the split (dealt out at random), the seed of the split into training and test
-rows, the penalty of the graphical lasso. The page (``graph_guided.md``) says how steps are tuned and claims are judged.
+rows, the penalty of the graphical lasso. The page (``paper.md``) describes how steps are tuned and claims are judged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +23,8 @@ from fpdfp.declarative import pool
 from fpdfp.declarative.build import BuiltRows
 from fpdfp.declarative.runner import Job
 from reproduce import runs as ties
-from reproduce.output import COLOURS, Curve, Panel, braces, draw_cases, fill, format_bits, publish, rows
-from reproduce.runs import LAST, Array, Bench, Case, Line, Step, declare, ended, line_of, name_levels, of_the_paper
+from reproduce.output import COLOURS, Curve, Panel, draw_cases, format_bits, publish
+from reproduce.runs import Array, Bench, Case, Line, Step, declare, ended, line_of, name_levels, of_the_paper
 
 LEVELS: tuple[int | None, ...] = (5, 10, 20, None)
 #: The levels where participation varies.
@@ -397,7 +396,8 @@ def reproduce(
         bench = Bench(name, output / "runs", changes, bar, processes)
         found = run_all(Experiment(bench, where.problem, optimum["objective"], rounds, shown), task)
     summary = summarise(found, where, settings, rounds, shown) | {"optimum": optimum}
-    publish(output, summary, write(name, summary, draw_all(found, output)), summary["claims"])
+    draw_all(found, output)
+    publish(output, summary, summary["claims"])
     return summary
 
 
@@ -490,37 +490,3 @@ def draw_all(found: Findings, folder: Path) -> list[str]:
         more["steps"] = [Panel(swept, "γ0 in units of 1/L", f"{ERROR} at the end", groups["levels"][0], "xy")]
     ours = [lines[case] for case in task.automatic_cases]
     return draw_cases(folder, groups, ours, ERROR, QUALITIES, floor=TOLERANCE, unit="Mbit", more=more)
-
-
-def write(name: str, summary: dict[str, Any], figures: Sequence[str]) -> str:
-    tuning, seeds, own = (summary[key] for key in ("tuning", "seeds", "each_tuned_for_itself"))
-    judged = [[one["claim"], one["verdict"], *([name_own_verdict(one)] if own else [])] for one in summary["claims"]]
-    return fill(
-        "graph_guided", summary, figures, name=name, gammas=braces(tuning["gamma0_times_L"]),
-        decays=braces(tuning["c"]), last_part=100 * LAST, finalists=FINALISTS, count=len(seeds), first=seeds[0],
-        last=seeds[-1], step=name_step(summary["cases"][0]), table=rows(map(row, summary["cases"])), own=own,
-        no_studies=not own,
-        verdict_table=rows(judged, ["claim", "one step for all", *(["each tuned for itself"] if own else [])]),
-    )  # fmt: skip
-
-
-def name_own_verdict(claim: dict[str, Any]) -> str:
-    return "the same" if claim["own"] == claim["verdict"] else claim["own"]
-
-
-def name_step(case: dict[str, Any]) -> str:
-    end = " (end of the grid)" if case["at_the_end_of_the_grid"] else ""
-    return f"γ0 = {case['gamma0_times_L']:g}/L, c = {case['c']:g}{end}"
-
-
-def row(case: dict[str, Any]) -> list[str]:
-    sent, once, label = (
-        case["bits_up"]["median"][-1] / 1e6,
-        case["bits_once_up"] / 1e6,
-        case["label"].removeprefix("FPDFP, "),
-    )
-    bits = f"{sent:,.1f}"
-    if "gamma0_times_L" not in case:
-        label, bits = f"{label}, {case['round'][-1]} rounds", f"{sent + once:,.1f}, of which {once:,.1f} once"
-    ended = f"{statistics.median(case['error_at_the_end']):.2e}"
-    return [label, ended, f"{100 * case['accuracy']['median'][-1]:.2f} %", bits]

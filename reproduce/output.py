@@ -1,16 +1,15 @@
-"""What all experiments write: pages in Markdown, numbers in JSON, and figures."""
+"""What all experiments write: numbers in JSON, figures, and tables of the page."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from reproduce.runs import CONFIDENCE, Array, Line
+from reproduce.runs import Array, Line
 
 #: Text in SVG files stays text, and the same picture is the same file.
 SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "fpdfp", "font.size": 9}
@@ -31,43 +30,23 @@ def format_bits(bits: float) -> str:
     return f"{bits:.0f} {unit}" if not power else f"{bits / 1000**power:.3g} {unit}"
 
 
-def fill(template: str, summary: Mapping[str, Any], figures: Sequence[str], **more: Any) -> str:
-    """Return a page: a template beside this file, filled with what the results say and more.
-
-    A part ``[[name:text]]`` of a template is left out where the value of that name is empty.
-    """
-    text = Path(__file__).with_name(f"{template}.md").read_text(encoding="utf-8")
-    shown = {
-        "figures": "\n\n".join(f"![{one}]({one}.png)" for one in figures),
-        "confidence": 100 * CONFIDENCE,
-    }
-    known = {**summary, **shown, **more}
-    text = re.sub(r"\[\[(\w+):(.*?)\]\]", lambda part: part[2] if known[part[1]] else "", text, flags=re.DOTALL)
-    return text.format(**known)
-
-
 def publish(
-    output: Path, summary: Mapping[str, Any], text: str, claims: Iterable[Mapping[str, str]], indent: int | None = 1
+    output: Path, summary: Mapping[str, Any], claims: Iterable[Mapping[str, str]], indent: int | None = 1
 ) -> None:
-    """Write numbers and page into a folder, and print the verdicts."""
+    """Write numbers into a folder, and print the verdicts."""
     from rich.console import Console
 
     numbers = json.dumps(summary, indent=indent, ensure_ascii=False)
     (output / "results.json").write_text(numbers + "\n", encoding="utf-8")
-    (output / "claims.md").write_text(text, encoding="utf-8")
     for claim in claims:
         Console().print(f"[bold]{claim['verdict']}[/bold]: {claim['claim']}", highlight=False)
-    Console().print(f"results, figures and claims: {output}", highlight=False, soft_wrap=True)
+    Console().print(f"results and figures: {output}", highlight=False, soft_wrap=True)
 
 
 def rows(cells: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
     """The rows of a table, below a header if it is not in the template."""
     above = [header, ["---"] * len(header)] if header else []
     return "\n".join(f"| {' | '.join(line)} |" for line in [*above, *cells])
-
-
-def braces(values: Sequence[float]) -> str:
-    return "{" + ", ".join(f"{value:g}" for value in values) + "}"
 
 
 class Curve(NamedTuple):

@@ -2,7 +2,7 @@
 
 The problem is that of ``theory.toml``: client i has S samples f_ij(x) = ½(x − a_ij)ᵀH(x − a_ij) with one diagonal H for
 all. So the noise of a mini-batch and the distance of a client's gradient from the mean gradient do not depend on x. The
-page (``theory.md``) states the assumptions, the theorems and their bounds.
+page (``paper.md``) states the assumptions, the theorems and their bounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fpdfp import steps
 from fpdfp.declarative import pool
 from fpdfp.declarative.build import BuiltQuadratics, solve_options
 from fpdfp.errors import ArgumentError
-from reproduce.output import COLOURS, Curve, Panel, draw, fill, publish, rows
+from reproduce.output import COLOURS, Curve, Panel, draw, publish
 from reproduce.runs import Array, build_case, declare
 
 GIVEN = declare("theory", {})
@@ -46,7 +46,7 @@ class Constants(NamedTuple):
     """What the theorems' bounds are made of.
 
     ``largest_step`` is the γ from which on Lemma 6 holds, (3/β² + C₁ + C₂)γ ≤ 2μ − D₁. ``d2`` is D₂ as the proofs give
-    it, ``printed_d2`` as Lemma 6 prints it; the page (``theory.md``) says how they differ.
+    it, ``printed_d2`` as Lemma 6 prints it.
     """
 
     mu: float
@@ -227,7 +227,7 @@ def reproduce(output: Path, rounds: int | None = None, seeds: int | None = None)
         },
     }  # fmt: skip
     draw(output, {f"theorem{number}": panels(number, found) for number in (1, 2)})
-    publish(output, summary, write(summary), judge(summary))
+    publish(output, summary, judge(summary))
     return summary
 
 
@@ -276,20 +276,3 @@ def panels(theorem: int, found: dict[Setting, Measured]) -> list[Panel]:
         Panel(errors, "round k", "E‖x_k − x*‖²", title, "xy", np.mean),
         Panel(bounds, "round k", what, "what is bounded, and the bound", "xy", np.mean),
     ]
-
-
-def write(summary: dict[str, Any]) -> str:
-    filled = {}
-    for number, entries in summary["theorems"].items():
-        slopes, lines = number == "2", []
-        for one in entries:
-            start = ("none" if one["K"] is None else str(one["K"])) if slopes else f"{one['gamma0']:.4f}"
-            held = one["bound_at_the_end"] is not None
-            ends = [f"{one[name]:.2e}" if held else "none" for name in ("bounded_at_the_end", "bound_at_the_end")]
-            lines.append([
-                one["name"], start, f"{one['D2']:.3g} ({one['D2_as_printed']:.3g})", f"{one['at_the_end']:.2e}",
-                *([f"{one['slope']:+.2f}"] if slopes else []), *ends,
-            ])  # fmt: skip
-        filled[f"table{number}"] = rows(lines)
-        filled[f"ratio{number}"] = f"{max(one['largest_share_of_bound'] or 0.0 for one in entries):.2g}"
-    return fill("theory", summary, (), **filled, start=FIRST)

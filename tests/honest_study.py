@@ -127,8 +127,7 @@ def main(page: Path | None = None) -> None:
             say(
                 f"| all, and the model of nine with five hospitals | {seconds:.1f} | {usage.exchanges} | "
                 f"{usage.up / 1e3:.1f} | {usage.down / 1e3:.1f} |",
-                "", "The budget of each hospital afterwards, in analyses:", "", "```", str(sites.budget()), "```", "",
-                "The last model, from which the smallest hospital is excluded:", "", "```", str(model.summary()), "```",
+                "", "The budget of each hospital afterwards, in analyses:", "", "```", str(sites.budget()), "```",
             )  # fmt: skip
     if page is not None:
         page.write_text(INTRODUCTION + "\n".join(lines) + "\n")

@@ -110,6 +110,109 @@ def test_our_accounting_is_that_of_dp_accounting(noise: float) -> None:
     )
 
 
+def theorem(noise: float, rounds: int, clients: int, of: int, delta: float) -> float:
+    """ε by Theorem 9 of Wang, Balle and Kasiviswanathan (2019), and by Canonne et al. (2020) from Rényi to (ε, δ)."""
+    share, best = clients / of, math.inf
+    for order in range(2, 200):
+        rdp = [2.0 * j / noise**2 for j in range(order + 1)]  # j (2 clip)²/(2 noise² clip²)
+        parts = [0.0, 2 * math.log(share) + math.log(math.comb(order, 2)) + math.log(
+            min(4 * math.expm1(rdp[2]), 2 * math.exp(rdp[2]))
+        )]  # fmt: skip
+        parts += [
+            math.log(2) + j * math.log(share) + math.log(math.comb(order, j)) + (j - 1) * rdp[j]
+            for j in range(3, order + 1)
+        ]
+        whole = rounds * float(np.logaddexp.reduce(parts)) / (order - 1)
+        best = min(best, whole + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
+    return best
+
+
+def exact(noise: float, rounds: int, share: float, delta: float) -> float:
+    """ε of the mixtures (1 − γ)N(0, s²) + γN(±1, s²), from the distribution of losses: less than of some other pair."""
+    from scipy.signal import fftconvolve
+    from scipy.stats import norm
+
+    z = np.linspace(-1 - 12 * noise, 1 + 12 * noise, 200_001)
+    here, there = ((1 - share) * norm.pdf(z, 0, noise) + share * norm.pdf(z, c, noise) for c in (1.0, -1.0))
+    step = 2e-4
+    losses, mass = np.rint(np.log(here / there) / step).astype(int), here / here.sum()
+    low = losses.min()
+    once = np.bincount(losses - low, mass)
+    total, place = once, low
+    for _ in range(rounds - 1):
+        total, place = fftconvolve(total, once), place + low
+        kept = np.flatnonzero(total > 1e-18)
+        total, place = total[kept[0] : kept[-1] + 1], place + kept[0]
+    values = step * (place + np.arange(len(total)))
+
+    def excess(epsilon: float) -> float:
+        above = values > epsilon
+        return float((total[above] * -np.expm1(epsilon - values[above])).sum()) - delta
+
+    from scipy.optimize import brentq
+
+    return float(brentq(excess, 1e-6, values[-1]))
+
+
+@pytest.mark.parametrize(
+    ("noise", "rounds", "clients", "of"), [(8.0, 50, 4, 40), (4.0, 20, 10, 200), (6.0, 30, 20, 40)]
+)
+def test_the_price_of_some_clients_lies_between_two_other_computations(
+    noise: float, rounds: int, clients: int, of: int
+) -> None:
+    """The control: with a quarter of the noise no price that is said suffices."""
+    pytest.importorskip("dp_accounting")
+    said = ClientPrivacy(1.0, noise, 1e-5).spent(rounds, clients, of).epsilon
+    assert exact(noise, rounds, clients / of, 1e-5) <= said <= theorem(noise, rounds, clients, of, 1e-5) * (1 + 1e-9)
+    assert exact(noise / 4, rounds, clients / of, 1e-5) > said
+
+
+class HalfNoise(ClientPrivacy):
+    """Adds half of the noise that it says."""
+
+    def perturb(self, mean: Any, count: int, seed: int, k: int) -> Any:
+        return type(mean)(*((a + b) / 2 for a, b in zip(mean, super().perturb(mean, count, seed, k), strict=True)))
+
+
+class Unclipped(ClientPrivacy):
+    """Does not shorten replies."""
+
+    def shorten(self, arrays: Any) -> Any:
+        return arrays
+
+
+def audit(privacy: ClientPrivacy, runs: int = 300) -> float:
+    """Return a lower bound of μ, 99.9 % certain: x tells runs with and without a client whose reply is long."""
+    from scipy.stats import beta, norm
+
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 3)), rng.choice([-1.0, 1.0], 60)
+    X[:6, 0], y[:6] = 100.0, 1.0
+    found = []
+    for present in (True, False):
+        rows = np.where(np.arange(60) < 6, float(present), 1.0)[:, None] * X
+        losses = fpdfp.losses.Logistic(rows, y, clients=np.arange(60) // 6, l2=0.1)
+        made = fpdfp.Problem(losses, fpdfp.penalties.Zero())
+        seeds = range(0 if present else runs, runs if present else 2 * runs)
+        options: dict[str, Any] = {"rounds": 1, "privacy": privacy, "progress": False, "compressor": None}
+        found.append([
+            fpdfp.solve(made, fpdfp.FedAvg(step=0.001), seed=seed, **options).x[0] for seed in seeds
+        ])  # fmt: skip
+    edge = np.median(found[1])
+    hits, alarms = ((np.array(one) > edge).sum() for one in found)
+    low = beta.ppf(0.0005, hits, runs - hits + 1) if hits else 0.0
+    high = beta.ppf(0.9995, alarms + 1, runs - alarms)
+    return float(norm.ppf(low) - norm.ppf(high))
+
+
+@pytest.mark.filterwarnings("ignore::fpdfp.errors.StepTooLargeWarning")
+def test_an_audit_of_runs_stays_below_the_price_and_its_controls_do_not() -> None:
+    claimed = 1.0 / 0.7  # one round with all clients
+    assert audit(ClientPrivacy(0.02, 0.7)) < claimed
+    assert audit(HalfNoise(0.02, 0.7)) > claimed
+    assert audit(Unclipped(0.02, 0.7)) > claimed
+
+
 def test_more_noise_is_less_accurate() -> None:
     best = run(None, rounds=200).objective
     gaps = [

@@ -55,7 +55,10 @@ def test_a_folder_becomes_a_volume_a_report_and_a_picture(folder: Path) -> None:
     assert report["calibration"]["offset"] == pytest.approx(1.0, abs=0.1)  # two of the small pixels
     assert report["reconstruction"]["tv"] == 0.003
     assert report["curve"] == []
-    assert (folder / "chest.png").stat().st_size > 5000
+    page = (folder / "chest.html").read_text(encoding="utf-8")
+    assert page.count('class="part">') == 1
+    assert "{{" not in page
+    assert f"<td>{report['calibration']['offset']:.5g}</td>" in page
 
 
 @pytest.mark.parametrize(

@@ -134,11 +134,8 @@ def test_everything_is_there(results: Path) -> None:
         assert one["slice_psnr"][-1] > one["slice_psnr"][0]
         assert one["objective"][-1] < one["objective"][0]
     assert summary["lowest"] <= summary["minimum"]["objective"]
-    page = (results / "claims.md").read_text()
-    assert f"--rounds {ROUNDS} --seeds 2" in page
-    for claim in summary["claims"]:
-        assert claim["claim"] in page
-        assert claim["verdict"] in page
+    assert (summary["rounds"], summary["seeds"]) == (ROUNDS, 2)
+    assert all(claim["verdict"] and claim["numbers"] for claim in summary["claims"])
     for name in summary["figures"]:
         assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     # Runs are folders as `fpdfp run` makes them.
@@ -271,7 +268,6 @@ def test_a_device_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("name", sorted(file.parent.name for file in RESULTS.glob("*/results.json")))
-def test_committed_pages_say_what_the_numbers_say(name: str) -> None:
+def test_committed_verdicts_are_what_the_numbers_say(name: str) -> None:
     summary = json.loads((RESULTS / name / "results.json").read_text())
-    assert (RESULTS / name / "claims.md").read_text() == ct.write(summary)
     assert ct.judge(lines_of(summary["runs"])) == summary["claims"]

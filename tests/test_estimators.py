@@ -368,7 +368,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"penalty": fpdfp.Graph(graph=np.eye(3))}, r"graph must be a matrix of shape \(4, 4\)"),
     ({"penalty": fpdfp.Graph(graph=[("a", "b")])}, "graph: unknown feature 'a'; features have no names here"),
     ({"run": {"tol": 1e-3}}, "run must be fpdfp.RunOptions or None, got dict"),
-    ({"run": fpdfp.RunOptions(x0=np.zeros(4))}, "run must have neither x0 nor metrics; give start"),
+    ({"run": fpdfp.RunOptions(x0=np.zeros(4))}, "run must not have x0 or metrics; use start"),
     ({"run": fpdfp.RunOptions(clients_per_round=9)}, "clients_per_round must be"),
     ({"alpha": 0.1}, r"alpha is not a parameter of FederatedLinearRegression: give penalty=fpdfp.L1\(weight=…\)"),
     ({"tol": 0.1}, r"tol is not a parameter of FederatedLinearRegression: give run=fpdfp.RunOptions\(tol=…\)"),

@@ -114,8 +114,8 @@ def test_few_wrong_predictions_are_not_counted(sites: Callable[..., DeskCohort])
     found = model.evaluate(sites(None, table[kept]))
     assert np.isnan(found.by_site["a"]["accuracy"].value)
     assert found.overall["accuracy"].value == found.by_site["b"]["accuracy"].value
-    assert any(line.startswith("a does not tell accuracy") for line in found.notes)
-    assert "a does not tell accuracy" in str(found)
+    assert any(line.startswith("a withholds accuracy") for line in found.notes)
+    assert "a withholds accuracy" in str(found)
     assert np.isfinite(found.by_site["a"]["brier"].value)
 
 

@@ -258,6 +258,7 @@ def test_a_rehearsal_cleans_up(patients: Path, tmp_path: Path) -> None:
         tmp_path / "kept",
     ]
     out = run("rehearse", *options, "--model", FORMULA).stdout
+    assert any(line.startswith("column ") for line in out.splitlines()), "the schema is a table"
     assert "C(stage)[T.II]" in out
     command = [sys.executable, "-m", "fpdfp", "federation", "rehearse", *map(str, options[:-1]), str(tmp_path / "two")]
     process = subprocess.Popen([*command, "--model", FORMULA], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

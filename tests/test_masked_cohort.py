@@ -23,6 +23,11 @@ MORE: dict[str, dict[str, Any]] = COLUMNS | {
     "time": {"type": "number"},
     "event": {"type": "truth"},
     "arm": {"type": "category", "levels": ["new", "old"]},
+    "exposure": {"type": "number"},
+    "weight": {"type": "number"},
+    "good": {"type": "integer"},
+    "bad": {"type": "integer"},
+    "ward": {"type": "category", "levels": ["a", "b"]},
 }
 TIMES = [5.0, 10.0, 20.0, 40.0, 500.0]
 
@@ -33,6 +38,10 @@ def tables(rows: int = 300) -> dict[str, pd.DataFrame]:
         rng = np.random.default_rng(place)
         table["time"] = np.ceil(4 * rng.exponential(20 / np.exp(0.02 * (table["age"] - 60)))) / 4
         table["event"], table["arm"] = rng.integers(0, 2, rows), rng.choice(["new", "old"], rows)
+        table["exposure"], table["weight"] = np.log(rng.uniform(1, 20, rows)), rng.uniform(0.5, 2, rows)
+        trials = rng.integers(4, 9, rows)
+        table["good"], table["ward"] = rng.binomial(trials, 0.3), rng.choice(["a", "b"], rows)
+        table["bad"] = trials - table["good"]
     return found
 
 
@@ -54,6 +63,14 @@ def coefficients(model: Any) -> list[float]:
 
 def errors(model: Any, kind: str = "model") -> Any:
     return model.table(errors=kind).frame()["standard error"].to_numpy()
+
+
+def multinomial(penalty: Any = "none", reference: Any = "I") -> Any:
+    return fpdfp.FederatedMultinomialRegression(reference=reference, penalty=penalty, run=RUN)
+
+
+def ordinal() -> Any:
+    return fpdfp.FederatedOrdinalRegression(order=["I", "II", "III"], penalty="none", run=RUN)
 
 
 CASES: dict[str, tuple[Callable[[Any], Any], float]] = {
@@ -105,6 +122,23 @@ CASES: dict[str, tuple[Callable[[Any], Any], float]] = {
     "levels of table one": (lambda s: fpdfp.table_one(s, ["age", "stage"], by="arm").columns[1].counts.ravel(), 0),  # type: ignore[union-attr]
     "histogram": (lambda s: fpdfp.histogram(s, "age", edges=[50, 60, 70]).counts.ravel(), 0),
     "correlations": (lambda s: fpdfp.correlations(s, ["age", "months"]).matrix.ravel(), 1e-10),
+    "offset": (
+        lambda s: coefficients(fpdfp.FederatedGLM("poisson", run=RUN).fit(s, "visits ~ age + offset(exposure)")), 1e-10
+    ),
+    "weights": (
+        lambda s: coefficients(fpdfp.FederatedGLM("binomial", run=RUN).fit(s, "died ~ age", weights="weight")), 1e-10
+    ),
+    "trials": (
+        lambda s: coefficients(fpdfp.FederatedGLM("binomial", run=RUN).fit(s, "cbind(good, bad) ~ age")), 1e-10
+    ),
+    "multinomial": (lambda s: multinomial().fit(s, "stage ~ age + months").coef_.ravel(), 1e-10),
+    "multinomial errors": (lambda s: errors(multinomial().fit(s, "stage ~ age + months")), 1e-10),
+    "multinomial with l1": (
+        lambda s: multinomial(fpdfp.L1(0.01), None).fit(s, "stage ~ age + months").coef_.ravel(), 1e-9
+    ),
+    "ordinal": (lambda s: ordinal().fit(s, "stage ~ age + months").coef_.ravel(), 1e-10),
+    "ordinal errors": (lambda s: errors(ordinal().fit(s, "stage ~ age + months")), 1e-10),
+    "Firth": (lambda s: coefficients(fpdfp.FederatedLogisticRegression("firth", run=RUN).fit(s, "died ~ age")), 1e-10),
     "cross-validation": (
         lambda s: coefficients(
             fpdfp.FederatedLogisticRegressionCV("l1", cv=fpdfp.CrossValidation(folds=3, alphas=5), run=RUN).fit(
@@ -129,12 +163,72 @@ def test_a_path_is_that_of_plain_sites(masked: Sites, plain: dict[str, pd.DataFr
 
 
 @pytest.mark.parametrize(
+    ("model", "formula"),
+    [
+        (fpdfp.FederatedGLM("binomial", run=RUN), "died ~ age + C(stage)"),
+        (fpdfp.FederatedGLM("binomial", run=RUN), "cbind(good, bad) ~ age"),
+        (fpdfp.FederatedGLM("poisson", run=RUN), "visits ~ age + offset(exposure)"),
+        (fpdfp.FederatedGLM("gaussian", run=RUN), "months ~ age"),
+        (multinomial(), "stage ~ age"),
+        (ordinal(), "stage ~ age"),
+        (fpdfp.FederatedCoxRegression(run=RUN), "Surv(time, event) ~ age"),
+    ],
+)
+def test_evaluation_is_that_of_plain_sites(
+    masked: Sites, plain: dict[str, pd.DataFrame], model: Any, formula: str, tmp_path: Path
+) -> None:
+    """Areas under curves are counts in cells that differ between sites, and absolute errors are blurred at a site."""
+    import fpdfp.report
+
+    fitted = model.fit(masked, formula)
+    found = fitted.evaluate(masked)
+    run = fitted.write_run(tmp_path / "run")
+    found.save(run)
+    assert fpdfp.report.write(run, tmp_path / "report.html").exists()
+    expected = model.fit(plain, formula).evaluate(plain)
+    assert len(found.by_site) == 1
+    for name, one in expected.overall.items():
+        if name == "auc":
+            assert name not in found.overall
+            assert "does not tell auc" in str(found)
+            continue
+        tolerance = 1e-3 if name == "mae" else 1e-7
+        assert found.overall[name].value == pytest.approx(one.value, rel=tolerance, abs=1e-7), name
+        if name != "concordance":
+            assert found.overall[name].lower == pytest.approx(one.lower, rel=tolerance, abs=1e-7, nan_ok=True), name
+
+
+def test_intervals_by_profiles_are_those_of_plain_sites(masked: Sites, plain: dict[str, pd.DataFrame]) -> None:
+    model = fpdfp.FederatedGLM("binomial", run=RUN)
+    first, second = (model.fit(s, "died ~ age").profile_intervals(s).frame() for s in (masked, plain))
+    np.testing.assert_allclose(first, second, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda s: fpdfp.FederatedGLM("binomial", site_effects="fixed").fit(s, "died ~ age"), "site_effects must be"),
         (lambda s: fpdfp.FederatedGLM("binomial").fit(s, "died ~ age", missing="mean"), "missing values are dropped"),
-        (lambda s: fpdfp.FederatedGLM("poisson").fit(s, "visits ~ age + offset(age)"), "no strata, clusters, weights"),
-        (lambda s: fpdfp.FederatedGLM("binomial").fit(s, "died ~ age").evaluate(s), "counts over cells that each site"),
+        (
+            lambda s: fpdfp.FederatedCoxRegression().fit(s, "Surv(time, event) ~ age + strata(ward)"),
+            "no strata and clusters at this level: one may belong to a single site",
+        ),
+        (
+            lambda s: fpdfp.FederatedGLM("binomial").fit(s, "died ~ age + cluster(ward)"),
+            "no strata and clusters at this level",
+        ),
+        (
+            lambda s: fpdfp.FederatedGLM("binomial").fit(
+                s, "died ~ age",
+                weights=fpdfp.InverseProbability(fpdfp.FederatedGLM("binomial").fit(s, "died ~ age")),
+            ),
+            "no inverse probabilities",
+        ),
+        (
+            lambda s: fpdfp.FederatedLogisticRegression("ridge", class_weight="balanced").fit(s, "died ~ age"),
+            "weights of classes",
+        ),
+        (lambda s: fpdfp.FederatedGLM("poisson").fit(s, "visits ~ age + offset(age)"), "a combination of columns"),
         (lambda s: fpdfp.fit_sites(fpdfp.FederatedGLM("binomial"), s, "died ~ age"), "members of a masked sum"),
         (lambda s: fpdfp.survival_curves(s, "Surv(time, event) ~ 1"), "rows are counted at given times"),
         (lambda s: fpdfp.survival_curves(s, "Surv(time, event) ~ 1", times=np.arange(0.25, 30, 0.25)), "fewer"),

@@ -36,7 +36,7 @@ def test_ratios_are_beside_coefficients_where_they_mean_something(model: Any, fo
     table = fitted.table()
     if ratio is None:
         assert list(columns) == list(table.frame())
-        with pytest.raises(ArgumentError, match="is no ratio"):
+        with pytest.raises(ArgumentError, match="is not a ratio"):
             fitted.summary(ratios=True)
         return
     place = list(table.names).index("smoke")

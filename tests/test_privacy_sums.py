@@ -147,10 +147,6 @@ def test_two_sites_and_two_names_of_one_site_are_refused() -> None:
     keys = [secrets.token_bytes(KEY) for _ in range(3)]
     with pytest.raises(Refusal, match="at least 3 sites: of two, each finds"):
         Membership({"a": keys[0], "b": keys[1]})
-    with pytest.raises(Refusal, match="at least 4 sites"):
-        Membership({"a": keys[0], "b": keys[1], "c": keys[2]}, 4)
-    with pytest.raises(ArgumentError, match="least must be at least 3"):
-        Membership(dict(zip("abc", keys, strict=True)), 2)
     with pytest.raises(ArgumentError, match="one site cannot stand for two"):
         Membership({"a": keys[0], "b": keys[1], "c": keys[1]})
 

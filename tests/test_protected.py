@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import itertools
 import secrets
@@ -179,7 +180,7 @@ def test_no_reply_has_a_sites_own_numbers(make: Callable[..., Sites]) -> None:
     # without masks the first number would be 300 rows, and its high word 300
     assert all(from_wide(np.frombuffer(one, "<u8").reshape(-1, 2))[0] != 300.0 for one in words)
     for _, reply in sites.seen:
-        assert set(reply) <= {"words", "form", "public", "signature", "members", "varying", "rows", "columns"}
+        assert set(reply) <= {"words", "form", "public", "signature", "members", "statements", "rows", "columns"}
         assert reply.get("rows") is None
 
 
@@ -259,15 +260,23 @@ def test_a_statement_of_varying_columns_cannot_be_forged(make: Callable[..., Sit
     tables["north"] = tables["north"].assign(stage=tables["north"]["stage"].replace("III", "II"))
     sites = make(tables)
 
-    def everywhere(name: str, tree: dict[str, Any], reply: bool) -> dict[str, Any]:
-        if reply and "varying" in tree.get("reply", {}):
-            varying = b"\1" * len(tree["reply"]["varying"])
-            return {"reply": tree["reply"] | {"varying": varying}}
-        return tree
+    def change(how: Callable[[dict[str, bytes]], dict[str, bytes]]) -> None:
+        def everywhere(name: str, tree: dict[str, Any], reply: bool) -> dict[str, Any]:
+            if reply and name == "north" and "statements" in tree.get("reply", {}):
+                return {"reply": {"statements": how(tree["reply"]["statements"])}}
+            return tree
 
-    sites.hub = everywhere
-    with pytest.raises(RefusalError, match="statement of north is not signed by it"):
-        masked_glm(sites, "died ~ age + C(stage)")
+        sites.hub = everywhere
+
+    for how in (
+        lambda told: {name: one[:-1] + bytes([one[-1] ^ 1]) for name, one in told.items()},
+        lambda told: dict(zip(told, reversed(told.values()), strict=True)),  # those for another site
+        lambda told: dict.fromkeys(told, b""),
+        lambda told: dict.fromkeys(told, None),
+    ):
+        change(how)  # type: ignore[arg-type]
+        with pytest.raises(RefusalError, match="statement of north is not sealed by it for this site"):
+            masked_glm(sites, "died ~ age + C(stage)")
 
 
 def test_a_hub_cannot_swap_keys_or_invent_members(make: Callable[..., Sites]) -> None:
@@ -405,11 +414,13 @@ def test_least_squares_are_in_the_range_of_the_response(make: Callable[..., Site
     with pytest.raises(ArgumentError, match="must be logistic or linear"):
         fpdfp.FederatedGLM("poisson").fit(sites, "visits ~ age")
     sites.privacy = None
-    with pytest.raises(ArgumentError, match="privacy must say what a fit may cost"):
+    with pytest.raises(ArgumentError, match="privacy must state the budget of a fit"):
         fpdfp.FederatedGLM("binomial").fit(sites, "died ~ age")
 
 
-def release_tree(sites: Sites, run: str = "run", **more: Any) -> dict[str, Any]:
+def release_tree(
+    sites: Sites, run: str = "run", formula: str = "died ~ age + C(stage)", ranges: Any = RANGES, **more: Any
+) -> dict[str, Any]:
     """A release of a site that adds all of its noise itself, as it is asked for."""
     asked: list[dict[str, Any]] = []
 
@@ -421,7 +432,7 @@ def release_tree(sites: Sites, run: str = "run", **more: Any) -> dict[str, Any]:
 
     sites.hub = watch
     with contextlib.suppress(StopIteration):
-        private_model(sites, "died ~ age + C(stage)", rows=900, epsilon=0.5, ranges=RANGES)
+        private_model(sites, formula, rows=900, epsilon=0.5, ranges=ranges)
     sites.hub = lambda name, tree, reply: tree
     return asked[0] | more
 
@@ -466,6 +477,81 @@ def test_no_row_changes_what_becomes_of_another_or_of_a_refusal(make: Callable[.
     loose = COLUMNS | {"stage": {"type": "category"}}
     some = private_rows(SiteTable.read(unknown, loose), dataclasses.replace(spec, design=fewer), "logistic")
     assert len(some.y) == int((table["stage"] != "III").sum())
+
+
+STRANGE = pd.DataFrame(
+    {"age": [np.nan, np.inf, -np.inf, -5.0, 0.0, 1e308, 5e-324], "stage": ["I", "I", "II", None, "III", "I", "II"],
+     "died": [1, 0, 1, 1, np.nan, 0, 1], "visits": [0, -3, 10**15, 1, 2, 3, 0],
+     "months": [np.nan, 1e308, -1e308, 0, 1, 2, np.inf], "patient_id": 0}
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "formula",
+    ["died ~ log(age)", "died ~ age * C(stage)", "died ~ I(age/months)", "months ~ log(visits)",
+     "died ~ visits + I(visits**2)", "died ~ bs(age, knots=(50, 60), lower_bound=20, upper_bound=100)"],
+)  # fmt: skip
+def test_no_strange_row_is_noticed_but_by_its_own_part(make: Callable[..., Sites], formula: str) -> None:
+    """Each is added by itself: the release has as many numbers, no error, and the other rows are to the last bit."""
+    from fpdfp.federation.protected import private_rows
+    from fpdfp.federation.questions import read_spec
+
+    sites = make(level="private", masked=False, radius=2.0)
+    ranges = {"months": (0, 60)} if formula.startswith("months") else {}
+    tree = release_tree(sites, formula=formula, ranges=ranges)
+    spec, loss = read_spec(tree["spec"]), tree["release"]["loss"]
+
+    def finite(table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        X, y = private_rows(SiteTable.read(table, COLUMNS), spec, loss)
+        kept = np.isfinite(X).all(axis=1) & np.isfinite(y)
+        return X[kept], y[kept]
+
+    X, y = finite(sites.tables["north"])
+    for row in range(len(STRANGE)):
+        more, outcomes = finite(pd.concat([sites.tables["north"], STRANGE.iloc[[row]]], ignore_index=True))
+        assert len(outcomes) - len(y) in (0, 1)
+        assert (more[: len(X)] == X).all()
+        assert (outcomes[: len(y)] == y).all()
+
+
+def test_what_hardly_differs_is_paid_for_again_and_has_other_noise(make: Callable[..., Sites]) -> None:
+    """Otherwise an average over questions that differ in the last bit would be without noise."""
+    sites = make(level="private", masked=False, radius=2.0, epsilon=3.0)
+    tree = release_tree(sites)
+    tree["release"] = tree["release"] | {"kind": "gradient", "mu": 0.01, "x": np.zeros(4)}
+    near = copy.deepcopy(tree)
+    near["release"]["x"] = np.array([np.nextafter(0.0, 1.0), 0, 0, 0])
+    for tiny in (near, {**copy.deepcopy(tree), "release": tree["release"] | {"mu": float(np.nextafter(0.01, 1.0))}}):
+        first, second = integers(sites, tree), integers(sites, tiny)
+        assert np.abs(first - second).min() > 2**20  # noise has some 10⁸ steps
+    ledger = sites.guards["north"]._ledger
+    assert ledger is not None
+    assert len(ledger.entries) == 3
+
+
+def test_noise_under_masks_is_the_same_in_every_run(make: Callable[..., Sites]) -> None:
+    sites = make(level="private", radius=2.0, epsilon=3.0)
+    found = []
+    for _ in range(2):
+        model = private_model(sites, "died ~ age", rows=900, epsilon=0.5, ranges=RANGES)
+        found.append(list(model.coefficients_.values()))
+    assert found[0] == found[1]
+    assert sites.exchange("c", {"north": {"kind": "budget"}})["north"]["spent"] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_a_mechanism_that_the_budget_pays_for(make: Callable[..., Sites]) -> None:
+    sites = make(patients(2000), level="private", epsilon=20.0, radius=2.0)
+    options: dict[str, Any] = {"rows": 6000, "ranges": RANGES}
+    kinds = {
+        (epsilon, mechanism): {
+            kind for kind, _ in private_model(
+                sites, "died ~ age", epsilon=epsilon, mechanism=mechanism, **options
+            ).privacy_.releases
+        }
+        for epsilon, mechanism in ((0.01, "newton"), (2.0, "newton"), (2.0, "gradients"), (2.0, "statistics"))
+    }  # fmt: skip
+    # with 0.01 fewer than three Newton steps would be taken
+    assert list(kinds.values()) == [{"statistics"}, {"moments", "gradient", "hessian"}, {"gradient"}, {"statistics"}]
 
 
 def test_one_row_is_answered_at_private(tmp_path: Path) -> None:

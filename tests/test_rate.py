@@ -18,7 +18,7 @@ import pytest
 
 import fpdfp
 from fpdfp import steps
-from reproduce import theory
+from reproduce import page, theory
 from reproduce.__main__ import main
 
 MARGIN = 0.15
@@ -130,7 +130,6 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     arguments = ["theory", "--rounds", "400", "--seeds", "2", "--output", str(tmp_path)]
     assert main(arguments) == 0
     summary = json.loads((tmp_path / "results.json").read_text())
-    assert theory.write(summary) == (tmp_path / "claims.md").read_text()
     assert [len(summary["theorems"][number]) for number in "12"] == [3, 3]
     for number in "12":
         assert (tmp_path / f"theorem{number}.png").read_bytes().startswith(b"\x89PNG")
@@ -138,9 +137,12 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "at least 400" in capsys.readouterr().err
 
 
-def test_the_committed_page_says_what_the_numbers_are() -> None:
+def test_the_page_of_the_experiments_has_the_stored_numbers() -> None:
+    assert page.write() == (page.RESULTS / "paper.md").read_text(), "run `python -m reproduce page`"
+
+
+def test_committed_errors_are_below_their_bounds() -> None:
     summary = json.loads((COMMITTED / "results.json").read_text())
-    assert theory.write(summary) == (COMMITTED / "claims.md").read_text()
     for entries in summary["theorems"].values():
         for one in entries:
             if one["bound_at_the_end"] is not None:

@@ -38,9 +38,7 @@ pytestmark = pytest.mark.slow
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 FIGURES = ("levels", "participation", "bits", "against-bits", "steps")
-#: What the stored pages show.
-STORED = ("levels", "participation", "first-rounds", "steps", "bits", "against-bits")
-FILES = ["results.json", "claims.md", *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))]
+FILES = ["results.json", *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png"))]
 SMALL: dict[str, Any] = {"rounds": 30, "seeds": 2, "jobs": 1}
 #: Steps that are tried here: each is some fifty runs.
 STEPS = (2.0, 3.0, 6.0)
@@ -76,11 +74,8 @@ def test_everything_is_there(results: Path) -> None:
     for name in FIGURES:
         assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (results / f"{name}.svg").read_text().startswith("<?xml")
-    text = (results / "claims.md").read_text()
     assert len(summary["claims"]) == 11
-    for claim in summary["claims"]:
-        assert claim["claim"] in text
-        assert claim["verdict"] in text
+    assert all(claim["verdict"] and claim["numbers"] for claim in summary["claims"])
     # One step for all, and beside it each case with its own.
     common = {(case["gamma0_times_L"], case["c"]) for case in summary["cases"] if case["method"] == "FPDFP"}
     assert len(common) == 1
@@ -341,10 +336,8 @@ def test_a_folder_with_runs_of_other_settings_is_refused(results: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a9a", "covtype"])
 class TestCommitted:
-    def test_pages_say_what_the_numbers_are(self, name: str) -> None:
+    def test_the_stored_optimum_is_certified(self, name: str) -> None:
         summary = json.loads((RESULTS / name / "results.json").read_text())
-        drawn = [one for one in STORED if one != "steps" or summary["sweep"]["errors"]]
-        assert graph_guided.write(name, summary, drawn) == (RESULTS / name / "claims.md").read_text()
         assert summary["optimum"]["relative_gap"] <= 1e-9
 
     def test_the_optimum_is_certified(self, name: str, data_dir: Path) -> None:

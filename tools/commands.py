@@ -1,7 +1,4 @@
-"""Print the reference of the command line as a page: every command with its options.
-
-python -m tools.commands > docs/reference/commands.md
-"""
+"""The reference of the command line as a page of the site: every command with its options. Run it to see the page."""
 
 from __future__ import annotations
 
@@ -31,16 +28,16 @@ def sections(command: Any, path: str) -> Iterator[str]:
     yield from (inspect.cleandoc(command.help or "").replace("\b", ""), "")
     rows = [row(one) for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
     if rows:
-        yield from ("| argument or option | default | meaning |", "| --- | --- | --- |", *rows, "")
+        yield from (*rows, "")
 
 
 def row(parameter: Any) -> str:
-    """Return the row of an argument or an option."""
+    """Return the line of an argument or an option."""
     name = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.name.upper()
     default = parameter.default
     shown = not (default is None or default is False or parameter.required or callable(default))
-    text = (getattr(parameter, "help", "") or "").replace("|", "\\|")
-    return f"| `{name}` | {f'`{default}`' if shown else ''} | {text} |"
+    text = getattr(parameter, "help", "") or ""
+    return f"* `{name}`{f' (default `{default}`)' if shown else ''}: {text}"
 
 
 if __name__ == "__main__":

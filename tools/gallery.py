@@ -108,12 +108,11 @@ def page(example: Example, printed: str) -> str:
     """Return the page of an example."""
     source = example.script.read_text()
     about = ast.get_docstring(ast.parse(source)) or ""
-    code = source[source.index("from __future__") :]
     pictures = "\n\n".join(f"![{caption}]({picture})\n\n*{caption}*" for picture, caption in example.pictures.items())
     return (
         f"# {example.title}\n\n{about}\n\n{pictures}\n\n"
         f"The script prints\n\n```text\n{printed}```\n\n"
-        f"[{example.name}.py](../../examples/{example.name}.py):\n\n```python\n{code}```\n"
+        f"[{example.name}.py](../../examples/{example.name}.py) has the code.\n"
     )
 
 

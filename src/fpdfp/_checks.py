@@ -186,7 +186,7 @@ def kept_dtype(dtype: Any) -> Any:
 def own(array: Any, given: Any) -> Any:
     """Return an array that was made of what a user gave, copied where edits of that would change it.
 
-    This is the rule of the whole package. An array of NumPy is used as it is only if no one can write to it: it is
+    This is the rule of the whole package. An array of NumPy is used as it is only if no one can write to it. It is
     read-only, and so is what it is a view of, unless nothing else refers to that (``numpy.load`` and ``reshape`` return
     views). Of tables, tensors and arrays on the GPU it is not known who writes to them: they are copied.
     """

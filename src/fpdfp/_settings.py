@@ -81,7 +81,7 @@ class Document:
     def assign(self, assignments: Sequence[str]) -> Document:
         """Return the document with other values for some keys, given as texts KEY=VALUE.
 
-        A value is TOML; what is not is a text, so that quotes can be left out: ``method.kind=FedAvg``.
+        A value is TOML; anything else is a text, so that quotes are optional: ``method.kind=FedAvg``.
         """
         changes: dict[Key, Any] = {}
         places: dict[Key, str] = {}

@@ -133,7 +133,7 @@ def _compare_slopes(
     if worst is not None:
         raise ValueError(
             f"losses: gradient of client {one[0]} disagrees with value: in a random direction at a random point "
-            f"the slope of value is {worst:.6g}, but that of gradient is {told:.6g}; {SKIP}"
+            f"the slope of value is {worst:.6g}, but gradient gives {told:.6g}; {SKIP}"
         )
 
 

@@ -10,7 +10,7 @@ weak duality (Fenchel and Rockafellar) bounds F(x) − F* by a sum of terms that
 
 With a ridge on every coordinate θ = φ'(z) and any v will do. Without one a dual point is made feasible in three ways:
 
-* by a direction d, θ = φ'(z) − φ''(z) Ad: a Newton step in the dual, along what g∘B does not see (an intercept, the
+* by a direction d, θ = φ'(z) − φ''(z) Ad: A Newton step in the dual, along what g∘B does not see (an intercept, the
   constants of a total variation), or along all of x but where the Hessian is flat;
 * by v ← v − w with Bᵀw = q + Rx + Bᵀv;
 * by scaling, (sθ, sv), until sv is in the domain of g*, as is usual for the lasso.
@@ -82,7 +82,7 @@ class Bound(NamedTuple):
 
 
 class SmoothDuals:
-    """Bounds from a gradient, perhaps a ridge, and a lower bound of f; with ``duals``, those of rows, from their gaps.
+    """Bounds from a gradient, perhaps a ridge, and a lower bound of f; with ``duals``, from gaps of rows.
 
     Nothing but a gap is asked of ``duals``: one number of each client.
     """
@@ -173,7 +173,7 @@ class Feasibility:
         return None if self.linop.is_identity or self._spectrum is None else self._spectrum[0]
 
     def project(self, r: Array, weights: Array) -> Array:
-        """Return r without the part that is no Bᵀw, which is taken from entries in proportion to their weights."""
+        """Return r without its part outside the range of Bᵀ, taken from entries in proportion to weights."""
         kernel = self.kernel.reshape(-1, r.size)
         if not len(kernel):
             return r

@@ -14,7 +14,7 @@ from fpdfp.federation.commands import app as federation
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.add_typer(federation, name="federation", rich_help_panel="Hospitals and scans")
-tomography = typer.Typer(no_args_is_help=True, help="Cone-beam CT.")
+tomography = typer.Typer(no_args_is_help=True, help="Reconstruct cone-beam CT scans.")
 app.add_typer(tomography, name="ct", rich_help_panel="Hospitals and scans")
 
 File = Annotated[Path, typer.Argument(help="The file of settings.")]

@@ -131,7 +131,7 @@ class StorageError(OSError):
 
 
 class RunFolderError(ValueError):
-    """A folder is not that of a run, or a file in it is damaged."""
+    """A folder does not hold a run, or a file in it is damaged."""
 
 
 class DivergenceError(ArithmeticError):

@@ -270,9 +270,9 @@ class Problem:
         ``"uniform"``: w_i = 1/N, a plain mean over clients. ``"samples"``: w_i = n_i/Σn, the pooled loss.
         Or an array with a positive weight for each client, used unchanged.
     check
-        Whether to test, at a few random points, a penalty, losses or a linear map that are not of this package: prox
-        and conjugate against value, gradients against differences of values, the adjoint against the map. What does
-        not agree raises a ValueError.
+        Whether to test, at a few random points, a penalty, losses or a linear map that are not of this package. It
+        compares prox and conjugate against value, gradients against differences of values, the adjoint against the map.
+        What does not agree raises a ValueError.
 
     Examples
     --------
@@ -546,14 +546,14 @@ class Problem:
             The point, and a dual point, if there is one.
         dual_steps
             Where every coordinate has a ridge, v is improved by a given number of accelerated dual steps for x
-            unchanged, which need no more of the data; by default 100, fewer where the dual is large.
+            unchanged, which need no more of the data. By default 100, fewer where the dual is large.
         thorough
             Whether to look at the Hessian of f, if clients can give it, also where there is a bound without it.
         products
             The most products with B and Bᵀ, where B is so large that a feasible dual point is found by steps. If these
             do not suffice, the bound is missing.
         slopes_only
-            Whether clients are asked for the value and the gradient, and besides these for single numbers alone.
+            Whether clients send the value and the gradient, and else single numbers alone.
         """
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))

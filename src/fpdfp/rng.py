@@ -5,7 +5,7 @@ Every draw is the value of a counter-based hash (Philox4x32-10) at a point
     key     = seed (64 bits)
     counter = (index, purpose + 256 · step, client, round), 32 bits each
 
-so the same seed gives the same draws for any number of threads and any order of clients, round k can be
+so the same seed gives the same draws for any number of threads and any order of clients. Round k can be
 redone without replaying the rounds before it, and a checkpoint needs no generator state.
 """
 

@@ -230,8 +230,8 @@ def resolve(
     participation, or clients that differ) it is :class:`Automatic` from 1.5/L', with L' from
     ``noisy_smoothness``.
 
-    With τ > 1 local steps a client that continues alone needs a step of at most 1/L_i, and the noise of a round
-    acts on τ steps at once: γ_0 = 1/(L_loc + τ(L' − L)), with ``local_smoothness`` the largest smoothness L_loc of
+    With τ > 1 local steps a client that continues alone needs a step of at most 1/L_i. The noise of a round acts
+    on τ steps at once. So γ_0 = 1/(L_loc + τ(L' − L)), with ``local_smoothness`` the largest smoothness L_loc of
     what a client minimises, and what is meant to fall with the rounds falls τ times as fast.
     """
     step = check(step)
@@ -259,7 +259,7 @@ def resolve_constant(step: Step, automatic: float) -> Constant:
 def shift_step(typical: float, bound: float) -> float:
     """Return how much of a decoded difference is added to a shift: 1/(1 + ω̂), at most 1.5/(1 + ω).
 
-    ω̂ is the typical relative error of an unbiased compressor, ω its bound: below 2/(1 + ω) a shift comes nearer in the
+    ω̂ is the typical relative error of an unbiased compressor, ω its bound. Below 2/(1 + ω) a shift comes nearer in the
     mean square whatever is sent, and 1/(1 + ω̂) is best for what usually is.
 
     >>> shift_step(0.0, 0.0), shift_step(0.25, 2.0)

@@ -180,7 +180,7 @@ class Traffic(Mapping[str, Bits]):
 
     @property
     def before_the_end(self) -> Traffic:
-        """The traffic without that of the end: what a run has sent that may continue."""
+        """The traffic without the end's: what a run has sent that may continue."""
         return self.having("end", NOTHING)
 
     def undone(self, rounds: Bits) -> Traffic:
@@ -282,7 +282,7 @@ class Meter:
         self.traffic = self.traffic.plus(kind, up, down)
 
     def count_facts(self, losses: Losses, told: int) -> None:
-        """Count what clients say of their losses before anything else, and the bits that each receives of g and B."""
+        """Count what clients first send about their losses, and the bits that each receives of g and B."""
         names = losses.feature_digests
         up = _bits([(FACTS,), *map(np.shape, losses.constants()), *([names.shape] if names.size else [])])
         self.count("facts", self.n_clients * up, self.n_clients * told)
@@ -339,7 +339,7 @@ class Meter:
         return self.n_clients * plain_bits((), FLOAT) if "values" in self.known(x) else 0
 
     def resume(self, x: Array, known: Iterable[str]) -> None:
-        """Go on from x as the run that was interrupted would have, which had kept so much of x."""
+        """Go on from x as the run that was interrupted would have, which had kept that part of x."""
         parts = dict.fromkeys(known)
         self._known.forget()
         self._point = digest([x]) if parts else b""

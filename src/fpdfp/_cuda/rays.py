@@ -1,7 +1,7 @@
 """The X-ray transform ray by ray on the GPU, for any position of source and panel.
 
 The same samples as :mod:`fpdfp._kernels.rays` takes. In the transpose many rays add to a voxel in an order that is not
-fixed, so that its last bits may differ from call to call; straight scans have kernels of their own, which do not.
+fixed, so that its last bits may differ from call to call. Straight scans have kernels of their own, which do not.
 """
 
 from __future__ import annotations

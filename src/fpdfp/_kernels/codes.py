@@ -13,7 +13,7 @@ N = ⌊log₂ k⌋,
 
     gamma(k)  N zeros, then the group of k
     omega(k)  the groups of k, of its number of digits less one, and so on down to 1 (which has no group),
-              the shortest first; then a zero
+              the shortest first. Then a zero
 
 A stream of levels starts with a bit. 0, dense: for every level the code of |level| + 1, then a sign bit (1 for minus)
 unless the level is 0. 1, sparse: the code of one plus the number of non-zero levels, then for each of them the code of

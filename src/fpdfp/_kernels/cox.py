@@ -8,7 +8,7 @@ With r_j = w_j exp(z_j) let N be the sum over the rows that are at risk at a tim
 the c rows with an event. Efron's approximation has c denominators N + (1 − l/c) D, l = 0, …, c − 1, each with the mean
 weight of the events; Breslow's has one, N + D, with the sum of their weights.
 
-Nothing is subtracted and no exponential overflows: a sum is a pair of the largest exponent and of what remains, and
+Nothing is subtracted and no exponential overflows. A sum is a pair of the largest exponent and of what remains, and
 rows that enter late are added to the nodes of a binary tree over the times.
 """
 

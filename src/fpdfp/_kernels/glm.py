@@ -6,13 +6,13 @@ rows' losses, and ``shifts`` are added to their linear forms, both may be None. 
 ``l2``, values the ridge itself, which all clients share.
 
 A matrix is four arguments, here and in the kernels of other losses: a dense X, or ``data``, ``indices`` and ``indptr``
-of a CSR matrix; the others are None, and Numba excludes what is done with them.
+of a CSR matrix. The others are None, and Numba excludes what is done with them.
 
 φ is a function (z, y, p, q) to a number that is compiled to machine code by itself, and kernels call it by its address,
 which is a number. So a kernel is compiled once for all of them, and a new family of losses compiles only its own
 functions.
 
-``rows`` has the numbers of all rows, sorted by client: those of client i are ``rows[offsets[i]:offsets[i + 1]]``. Where
+``rows`` has the numbers of all rows, sorted by client: client i has ``rows[offsets[i]:offsets[i + 1]]``. Where
 ``draws`` is None, a client uses all of them. Otherwise it uses a random batch, and ``draws`` has what that is drawn
 from: the two words of the key, tag, round, the size of a batch, and the clients' numbers in the whole federation.
 ``x`` has one row that all clients share, or one row for each.
@@ -28,8 +28,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import float64, int64, prange, uint64, void
-from numba.core import cgutils
+from numba import float64, int64, prange, uint64
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
@@ -39,8 +38,6 @@ from fpdfp._typing import Array
 
 #: p and q are parameters, two numbers that are the same for all rows.
 SIGNATURE = float64(float64, float64, float64, float64)
-#: Bytes of a line of the cache, and how many bytes are requested at most: the nearer caches hold no more.
-LINE, MOST = 64, 1 << 18
 
 
 class Scalar:
@@ -237,37 +234,6 @@ def add_rows(X: Any, data: Any, indices: Any, indptr: Any, rows: Any, weights: A
                 gradient[uint64(indices[p])] += weight * data[p]
 
 
-@inline
-def fetch_rows(X: Any, rows: Any) -> None:
-    """Have the given rows of a matrix in C order brought into the second cache; nothing is computed."""
-    length = X.shape[1] * X.itemsize
-    if rows.size * length <= MOST:
-        for t in range(rows.size):
-            for offset in range(0, length, LINE):
-                fetch(X, rows[t], offset)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def fetch(typing: Any, matrix: Any, row: Any, offset: Any) -> Any:
-    """Ask for the line of the cache with a byte of a row."""
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, given[0])
-        stride = cgutils.unpack_tuple(builder, array.strides, 2)[0]
-        pointer = ir.IntType(8).as_pointer()
-        place = builder.gep(
-            builder.bitcast(array.data, pointer), [builder.add(builder.mul(given[1], stride), given[2])]
-        )
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        # to be read, not written; into the second cache, which takes more such wishes at a time than the first; data
-        builder.call(function, [place, *(ir.Constant(number, value) for value in (0, 2, 1))])
-        return context.get_dummy_value()
-
-    return void(matrix, int64, int64), generate
-
-
 @threaded
 def gradients(
     slope: Any, p: Any, q: Any, weights: Any, shifts: Any, X: Any, data: Any, indices: Any, indptr: Any, y: Any,
@@ -276,8 +242,6 @@ def gradients(
     shared = x.shape[0] == 1
     for i in prange(clients.size):
         own = choose_rows(rows, offsets, clients[i], draws, i)
-        if draws is not None and X is not None:
-            fetch_rows(X, own)
         point = x[0] if shared else x[i]
         z = np.empty(own.size, dtype=np.float64)
         linear_forms(X, data, indices, indptr, own, point, z)

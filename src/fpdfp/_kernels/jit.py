@@ -117,7 +117,7 @@ SMALL = 1 << 16
 def threaded(function: F) -> F:
     """Compile a loop over clients (``prange``) twice: for all threads, and for one. Called from Python alone.
 
-    Sums whose order the compiler may choose (``reduction``) are compiled on their own and called by both, so a client's
+    Sums whose order the compiler may choose (``reduction``) are compiled on their own and called by both. So a client's
     bits depend neither on who else is in the batch nor on the number of threads. The version for one thread compiles in
     a third of the time, and is the only one that small problems need; ``alone`` of what is returned is that version.
     """
@@ -202,8 +202,8 @@ MARGIN = 1.1
 LATE = 2.0
 #: Work that comes over a network and takes no longer than this is one thread's.
 SHORT = 0.005
-#: At most so many trials with each number of threads, and at most this many seconds of them.
-TRIALS, PATIENCE = 5, 0.02
+#: At most so many trials with each number of threads, and at most about this many seconds of each.
+TRIALS, PATIENCE = 5, 0.01
 
 
 def count_threads() -> int:
@@ -296,15 +296,18 @@ def _time_alone(work: Callable[[], object]) -> float:
     work()  # compiles
     if _seconds(work, alone=False) > SURE:
         return float("inf")
-    spent, alone, together = 0.0, list[float](), list[float]()
-    use.one_thread = True
-    work()  # compiles
-    # In turn, so that a slow moment of the machine hits both; the least, since all else is disturbance.
-    while len(alone) < TRIALS and spent < PATIENCE:
-        alone.append(_seconds(work, alone=True))
-        together.append(_seconds(work, alone=False))
-        spent += alone[-1] + together[-1]
-    return 0.0 if min(alone) < MARGIN * min(together) else min(alone)
+    # One after the other: in turn, each would find the data in the caches of the other's cores.
+    alone, together = _least_seconds(work, alone=True), _least_seconds(work, alone=False)
+    return 0.0 if alone < MARGIN * together else alone
+
+
+def _least_seconds(work: Callable[[], object], *, alone: bool) -> float:
+    """Return the least time of some trials, since all else is disturbance; the first one may compile."""
+    _seconds(work, alone=alone)
+    taken = [_seconds(work, alone=alone)]
+    while len(taken) < TRIALS and sum(taken) < PATIENCE:
+        taken.append(_seconds(work, alone=alone))
+    return min(taken)
 
 
 def _seconds(work: Callable[[], object], *, alone: bool) -> float:

@@ -9,8 +9,9 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import prange
 
-from fpdfp._kernels.jit import serial
+from fpdfp._kernels.jit import serial, threaded
 
 
 @serial
@@ -26,7 +27,7 @@ def apply(x: Any, following: Any, out: Any) -> None:
 
 @serial
 def adjoint(v: Any, following: Any, preceding: Any, out: Any) -> None:
-    """Write Bᵀv for each row of v; entries of ``out`` after those of the mask become zero."""
+    """Write Bᵀv for each row of v; entries of ``out`` beyond the mask become zero."""
     axes, entries = following.shape
     for row in range(v.shape[0]):
         for j in range(entries):
@@ -41,7 +42,10 @@ def adjoint(v: Any, following: Any, preceding: Any, out: Any) -> None:
         out[row, entries:] = 0
 
 
-@serial
+#: Entries that a thread treats at a time; sums are added up in the order of these blocks.
+BLOCK = 2048
+
+
 def dual_steps(
     following: Any, preceding: Any, isotropic: Any, weight: Any, limits: Any, factors: Any, y: Any, gamma: Any,
     sigma: Any, previous: Any, point: Any, theta: Any, steps: Any,
@@ -51,49 +55,98 @@ def dual_steps(
     The map is [B; I]S or BS, S diagonal with some factors: with the identity there are ``limits``, the weights of the
     l1 norm, else none. ``previous`` and ``point``, the last dual and where the next step starts, are written over.
     """
+    # Points are not kept: they are v + m (v - w), with v the last dual and w the one before.
+    before = 2.0 * previous - point
+    state = np.array([theta, 1.0])
+    uphill = np.empty((y.size + BLOCK - 1) // BLOCK)
+    step_blocks(
+        following, preceding, isotropic, weight, limits, factors, y, gamma, sigma, previous, before,
+        np.empty(y.size), uphill, state, steps,
+    )  # fmt: skip
+    if steps % 2:
+        previous[:], before = before, previous.copy()
+    np.subtract(previous, before, out=point)
+    point *= state[1]
+    point += previous
+    return state[0]
+
+
+@threaded
+def step_blocks(
+    following: Any, preceding: Any, isotropic: Any, weight: Any, limits: Any, factors: Any, y: Any, gamma: Any,
+    sigma: Any, one: Any, other: Any, x: Any, uphill: Any, state: Any, steps: Any,
+) -> None:  # fmt: skip
+    """Take the steps from the duals ``one`` and, before it, ``other``: each step writes over the older of the two."""
+    for step in range(steps):
+        v, w = (other, one) if step % 2 else (one, other)
+        momentum = state[1]
+        for block in prange(uphill.size):
+            first, stop = block * BLOCK, min((block + 1) * BLOCK, y.size)
+            primal_block(following, preceding, limits, factors, y, gamma, v, w, momentum, first, stop, x)
+        for block in prange(uphill.size):
+            first, stop = block * BLOCK, min((block + 1) * BLOCK, y.size)
+            uphill[block] = dual_block(
+                following, isotropic, weight, limits, x, sigma, v, w, momentum, first, stop
+            )  # fmt: skip
+        total = 0.0
+        for block in range(uphill.size):
+            total += uphill[block]
+        # Momentum that points uphill is dropped.
+        theta = 1.0 if total > 0.0 else state[0]
+        state[0] = (1.0 + math.sqrt(1.0 + 4.0 * (theta * theta))) / 2.0
+        state[1] = (theta - 1.0) / state[0]
+
+
+@serial
+def primal_block(
+    following: Any, preceding: Any, limits: Any, factors: Any, y: Any, gamma: Any, v: Any, w: Any, momentum: Any,
+    first: Any, stop: Any, x: Any,
+) -> None:  # fmt: skip
+    """Write S(y − γSBᵀp) for the point p = v + m (v − w)."""
     axes, entries = following.shape
-    size = axes * entries
-    x, images = np.empty(y.size), np.empty(point.size)
-    for _ in range(steps):
-        for j in range(y.size):
-            total = 0.0
-            if j < entries:
-                for axis in range(axes):
-                    k = preceding[axis, j]
-                    if k >= 0:
-                        total += point[axis * entries + k]
-                    if following[axis, j] >= 0:
-                        total -= point[axis * entries + j]
-            if limits.size:
-                total += point[size + j]
-            x[j] = factors[j] * (y[j] - gamma * (factors[j] * total))
-        uphill = 0.0
-        for j in range(entries):
+    for j in range(first, stop):
+        total = 0.0
+        if j < entries:
+            for axis in range(axes):
+                k, place = preceding[axis, j], axis * entries + j
+                if k >= 0:
+                    other = axis * entries + k
+                    total += v[other] + momentum * (v[other] - w[other])
+                if following[axis, j] >= 0:
+                    total -= v[place] + momentum * (v[place] - w[place])
+        if limits.size:
+            place = axes * entries + j
+            total += v[place] + momentum * (v[place] - w[place])
+        x[j] = factors[j] * (y[j] - gamma * (factors[j] * total))
+
+
+@serial
+def dual_block(
+    following: Any, isotropic: Any, weight: Any, limits: Any, x: Any, sigma: Any, v: Any, w: Any, momentum: Any,
+    first: Any, stop: Any,
+) -> Any:  # fmt: skip
+    """Write the next dual over w; return how much it points back from the point."""
+    axes, entries = following.shape
+    points, found = np.empty(axes), np.empty(axes)
+    uphill = 0.0
+    for j in range(first, stop):
+        if j < entries:
             square = 0.0
             for axis in range(axes):
                 k, place = following[axis, j], axis * entries + j
-                new = point[place] + (sigma * (x[k] - x[j]) if k >= 0 else 0.0)
-                if not isotropic:
-                    new = min(max(new, -weight), weight)
-                images[place] = new
+                points[axis] = v[place] + momentum * (v[place] - w[place])
+                new = points[axis] + (sigma * (x[k] - x[j]) if k >= 0 else 0.0)
+                found[axis] = new if isotropic else min(max(new, -weight), weight)
                 square += new * new
             share = weight / math.sqrt(square) if isotropic and square > weight * weight else 1.0
             for axis in range(axes):
-                place = axis * entries + j
-                new = share * images[place]
-                images[place] = new
-                uphill += (point[place] - new) * (new - previous[place])
-        for j in range(limits.size):
-            place = size + j
-            new = min(max(sigma * x[j] + point[place], -limits[j]), limits[j])
-            images[place] = new
-            uphill += (point[place] - new) * (new - previous[place])
-        # Momentum that points uphill is dropped.
-        theta = 1.0 if uphill > 0.0 else theta
-        later = (1.0 + np.sqrt(1.0 + 4.0 * (theta * theta))) / 2.0
-        momentum = (theta - 1.0) / later
-        theta = later
-        for row in range(point.size):
-            point[row] = images[row] + momentum * (images[row] - previous[row])
-            previous[row] = images[row]
-    return theta
+                place, new = axis * entries + j, share * found[axis]
+                uphill += (points[axis] - new) * (new - v[place])
+                w[place] = new
+        if limits.size:
+            place = axes * entries + j
+            point = v[place] + momentum * (v[place] - w[place])
+            new = min(max(sigma * x[j] + point, -limits[j]), limits[j])
+            uphill += (point - new) * (new - v[place])
+            w[place] = new
+    return uphill

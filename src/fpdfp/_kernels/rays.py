@@ -1,11 +1,11 @@
 """The X-ray transform ray by ray, for any position of source and panel, and its transpose.
 
-Joseph's method: a ray is sampled where it meets the planes of voxels across its main axis, the one along which it
-passes most voxels, by bilinear interpolation on each plane; the sum is weighted with the way from plane to plane. See
+Joseph's method. A ray is sampled where it meets the planes of voxels across its main axis, the one along which it
+passes most voxels, by bilinear interpolation on each plane. The sum is weighted with the way from plane to plane. See
 ``_kernels.scans.Frames`` for what is known of a view. ``axes`` names which axes may be main ones: 3 for all, 2 for
 x and y alone, as in straight scans.
 
-The forward kernel's threads own columns of data, the threads of the transpose own planes of the volume: nothing is
+The forward kernel's threads own columns of data, the threads of the transpose own planes of the volume. Nothing is
 written by two of them, and every sum is taken in an order that does not depend on their number.
 """
 

@@ -9,14 +9,14 @@ column, one line of voxels along z, blended from the two besides the path, at he
 Linear interpolation of the line c is piecewise linear in z, so as a function of the row it is a sum of ramps that
 begin at knots, the rows where z is a whole number k. The ramp at k rises by s (c_{k+1} − 2 c_k + c_{k−1}) from row to
 row. Forward, each plane adds its ramps to one short array of changes of slope, which is summed up twice for the whole
-column: a plane costs as many operations as there are voxels along z, whatever the number of rows. The transpose sums
+column. A plane costs as many operations as there are voxels along z, whatever the number of rows. The transpose sums
 each column of data up twice from its end, and each plane only looks its knots up.
 
 A knot between two rows q and q + 1 is shared by them in proportion. One below the first row counts as a ramp there that
 has risen already: the shares 1 − f and f with a negative f. Both sums are taken in float64: they are differences of
 much larger numbers. Of a line of voxels only those that some row sees are taken into account.
 
-The forward kernel's threads own columns of data, the threads of the transpose own planes of the volume: nothing is
+The forward kernel's threads own columns of data, the threads of the transpose own planes of the volume. Nothing is
 written by two of them, and every sum is taken in an order that does not depend on their number.
 """
 

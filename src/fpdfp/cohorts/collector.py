@@ -242,7 +242,7 @@ class Session:
 
 
 def among(clients: IntArray, numbers: IntArray) -> IntArray:
-    """Return those of some clients that are of a site, whose clients have consecutive numbers."""
+    """Return the given clients that belong to a site, whose clients have consecutive numbers."""
     own: IntArray = clients[(clients >= numbers[0]) & (clients <= numbers[-1])]
     return own
 
@@ -340,7 +340,7 @@ def join(replies: Sequence[Decoded], xp: Any) -> Arrived:
 
 
 def check_rows(array: Array | None, rows: Shape) -> None:
-    """Refuse what is not numbers of a shape whose first axis is that of a site's clients."""
+    """Refuse anything but numbers with a first axis for a site's clients."""
     if array is None or array.shape != rows:
         raise MessageError(f"it must be numbers of shape {rows}, got {getattr(array, 'shape', None)}")
 
@@ -528,7 +528,7 @@ class Collector:
     ) -> list[Decoded]:
         """Ask the sites of a round, until enough clients have answered; return their replies, decoded.
 
-        ``early`` are replies that came already. ``name`` is that of the round in an error. ``judge`` names which of the
+        ``early`` are replies that came already. ``name`` names the round in an error. ``judge`` names which of the
         replies cannot be used besides the others.
         """
         updates = [request.find(Update) for request in asked.values()]

@@ -171,7 +171,7 @@ class RunState(Protocol):
         """Return who takes part in round k, the message as they get it, what is kept of it, and its bits."""
 
     def who_answers(self, chosen: IntArray, k: int) -> IntArray:
-        """Return those of the chosen clients whose replies arrive."""
+        """Return the chosen clients whose replies arrive."""
 
 
 class Participants(abc.ABC):
@@ -267,7 +267,7 @@ class Participants(abc.ABC):
         return []
 
     def labels(self) -> dict[str, str]:
-        """Return what a checkpoint is to say of these clients."""
+        """Return these clients' part of a checkpoint."""
         return {}
 
     def resume(self, labels: Mapping[str, str]) -> None:  # noqa: B027 - most are known by nothing
@@ -438,7 +438,7 @@ def divide(clients: IntArray, numbers: int) -> list[IntArray]:
 
 
 class RunningMean:
-    """The mean of replies that come in batches: to the last bit that of all of them, added in order.
+    """The mean of replies that come in batches: to the last bit the mean of all of them, added in order.
 
     With ``weights``, one for each client in the order in which replies are added, there is also their weighted mean.
     """
@@ -529,7 +529,7 @@ def allocate_memory(algorithm: Remembering, n_clients: int, folder: Path | None)
 
 
 def memory_size(one: Array, n_clients: int) -> int:
-    """Return the bytes of an array like that of one client for that many."""
+    """Return the bytes of the arrays of that many clients, each like the given one."""
     return int(one.nbytes) * n_clients
 
 

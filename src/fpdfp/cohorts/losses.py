@@ -173,7 +173,7 @@ class Constants(Question):
 
 
 def check_coordinates(coordinates: Preconditioner | None, shape: Shape) -> None:
-    """Refuse coordinates of other points than those of the losses, before a factor is built of them."""
+    """Refuse coordinates of points that the losses do not have, before a factor is built of them."""
     if coordinates is not None and coordinates.shape != shape:
         raise MessageError(f"coordinates must be for arrays of shape {shape}, got some for {coordinates.shape}")
 
@@ -215,7 +215,7 @@ class At(Question):
 
 
 def bounded(values: Array) -> Array:
-    """Return values as they can be sent: a large number stands for those of points outside the domain of a loss."""
+    """Return values as they can be sent: a large number stands for points outside the domain of a loss."""
     return np.nan_to_num(values, nan=OUTSIDE, posinf=OUTSIDE).clip(max=OUTSIDE)
 
 
@@ -459,7 +459,7 @@ MOST_LEVELS = 1 << 23
 
 
 class LocalModel(NamedTuple):
-    """The message of a client: powers of two above the diagonal of its Hessian, and its lower triangle beside them."""
+    """The message of a client: powers of two above the diagonal of its Hessian, and its lower triangle."""
 
     sizes: Array
     triangle: Array

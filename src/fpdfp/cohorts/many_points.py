@@ -76,7 +76,7 @@ class Sums(NamedTuple):
     ``sizes`` is the largest entry of a client's gradient at each point, in the units that were requested. ``weights``
     are those of folds in scores (of events for survival, of rows otherwise), ``left_out`` at each point those of the
     clients that do not count there.
-    ``ridge`` is that of each entry of x, empty where no Hessian was requested.
+    ``ridge`` has the ridge of each entry of x, empty where no Hessian was requested.
     """
 
     values: Array
@@ -93,21 +93,21 @@ class Sums(NamedTuple):
 @question("many_points")
 @dataclasses.dataclass(frozen=True)
 class Evaluations(Question):
-    """Each client evaluates its loss at many points, at each with all rows or without those of a fold.
+    """Each client evaluates its loss at many points, at each with all rows or without a fold.
 
     Attributes
     ----------
     places, numbers, scales
         The points: which of their entries are sent, as bits; these, in fixed point, and their steps. All others are 0.
     units
-        Exponents e: entries of points are multiplied with 2ᵉ before they are rounded, those of gradients divided by it.
-        With the roots of the curvature as units, errors of all entries matter as much.
+        Exponents e: entries of points are multiplied with 2ᵉ before they are rounded, entries of gradients divided by
+        it. With the roots of the curvature as units, errors of all entries matter as much.
     bits, slope_bits
         Of each number of a point, and of a gradient in the places that are sent: up to 32, or 64 for exact ones.
     held
         The fold that is excluded at each point, −1 for none.
     curved
-        The points of which the Hessian is wanted, always that of all rows.
+        The points at which the Hessian of all rows is wanted.
     folds
         How folds are drawn, None where all rows are used.
     asked
@@ -697,7 +697,7 @@ class HeldScores(Question):
 
 
 def make_score(name: str, family: Any) -> Score:
-    """Return a score with cells that are few enough to be sent for many points; those of classes are of log-odds."""
+    """Return a score with cells that are few enough to be sent for many points; scores of classes are of log-odds."""
     found = by_name(name, family)
     return AUC(EDGES) if isinstance(found, AUC) and outcome_of(family) != "classes" else found
 

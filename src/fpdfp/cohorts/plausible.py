@@ -118,7 +118,7 @@ def check_facts(name: str, facts: LossFacts, bounds: LossBounds) -> None:
 
 
 def compare_facts(names: Sequence[str], facts: Sequence[LossFacts], bounds: Sequence[LossBounds]) -> None:
-    """Check the facts and bounds of each site, and refuse those of one that would be the answer alone."""
+    """Check the facts and bounds of each site, and refuse a site whose facts would decide the answer alone."""
     for name, one, own in zip(names, facts, bounds, strict=True):
         check_facts(name, one, own)
     compare(names, [float(one.sizes.sum()) for one in facts], TIMES, "{:.0f} rows")
@@ -162,13 +162,13 @@ def _finite(numbers: Array) -> Array:
 
 
 def compare(names: Sequence[str], numbers: Sequence[float], times: float, words: str) -> None:
-    """Refuse a number that is a given multiple of the median of those of the other sites.
+    """Refuse a number that is a given multiple of the median of the other sites' numbers.
 
     >>> compare(["north", "east", "south"], [100.0, 5e11, 200.0], 1e6, "{:.0f} rows")
     Traceback (most recent call last):
       ...
     fpdfp.errors.MessageError: east reports 500000000000 rows, and the others report 150 rows in the median: \
-its answer would be that of all
+its answer would decide the result
     """
     given = np.asarray(numbers, dtype=np.float64)
     if len(given) < 2:
@@ -178,7 +178,7 @@ its answer would be that of all
     if others > 0 and given[site] > times * others:
         raise MessageError(
             f"{names[site]} reports {words.format(given[site])}, and the others report {words.format(others)} "
-            "in the median: its answer would be that of all"
+            "in the median: its answer would decide the result"
         )
 
 

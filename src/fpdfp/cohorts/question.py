@@ -199,7 +199,7 @@ class Question(abc.ABC):
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
         """Return what each field of an answer goes through, and its shape; nothing where fields are sent unchanged.
 
-        ``shape`` is that of the losses.
+        ``shape`` is the losses' shape.
         """
         return {}
 
@@ -209,7 +209,7 @@ class Question(abc.ABC):
         Parameters
         ----------
         sent
-            The answers, with a leading client axis; for a question about tables a list of those of sites.
+            The answers, with a leading client axis; for a question about tables a list of the sites' answers.
         places
             The places of these clients among those asked.
         times

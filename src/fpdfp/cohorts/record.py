@@ -150,7 +150,7 @@ def keep(question: Question, ask: Callable[[], tuple[Any, int]]) -> tuple[Any, i
 
 
 def plan_name() -> str:
-    """Return the name of a path or a cross-validation: that of its record, or a new one."""
+    """Return the name of a path or a cross-validation: the name in its record, or a new one."""
     record = _current.get()
     return secrets.token_hex(8) if record is None else record.plan
 
@@ -167,7 +167,7 @@ def compare(found: Mapping[str, str], wanted: Mapping[str, str], path: Path) -> 
 
 
 def values_of_clients(problem: Problem, point: Array) -> Array:
-    """Return the loss of each client at a point, to tell problems apart: those at sites say it before a run."""
+    """Return the loss of each client at a point, to distinguish problems: sites send it before a run."""
     losses: Any = problem.losses
     if hasattr(losses, "rows_at"):
         found: Array = losses.rows_at(point, gradients=False)

@@ -53,7 +53,7 @@ from fpdfp.errors import AbsentError, ArgumentTypeError, DivergenceError, Messag
 from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form, Losses
 from fpdfp.losses.linear import CURVATURES, DENSE_HESSIAN, form_rounding, sum_rounding
-from fpdfp.methods.base import Algorithm, Certifying, Remembering
+from fpdfp.methods.base import Algorithm, Certifying, Method, Remembering
 from fpdfp.methods.base import Question as Asked
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.base import Announced, full
@@ -174,7 +174,7 @@ class RemoteEngine(Transport):
             raise ArgumentTypeError("problem", f"must have the losses of this engine, got {problem.losses!r}")
         return problem
 
-    def add_options(self, problem: Problem, options: RunOptions) -> RunOptions:
+    def add_options(self, problem: Problem, options: RunOptions, method: Method | None) -> RunOptions:
         """Return the options of a run with what this engine adds to them: nothing, where it keeps no records."""
         return options
 
@@ -314,7 +314,7 @@ class RemoteEngine(Transport):
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the sums over sites of what is asked of dual points near x; infinite where one is.
 
-        Sites are sent x only if they were not asked about it just before. With ``parts`` they are asked for these at x
+        Sites are sent x only if they were not asked about it just before. With ``parts`` they also send these at x
         as well (:meth:`at`), and the rows of clients are returned too.
         """
         rows = {"values": (), "gradients": x.shape}
@@ -374,7 +374,7 @@ class RemoteParticipants(Participants):
     """The clients of a run at the sites of an engine.
 
     ``memory`` is what the server knows of what clients remember, with the number of messages that it has confirmed to
-    each (``version``): the fields that depend on decoded messages alone are always those of the clients; the others,
+    each (``version``). The fields that depend on decoded messages alone are always those of the clients. The others,
     where the server may know them at all, are those of the last checkpoint.
     """
 
@@ -578,7 +578,7 @@ class RemoteDuals:
 
     @functools.cached_property
     def _start(self) -> dict[str, Array]:
-        """What is asked of a point first; along with it values and gradients there, where these are not known."""
+        """The first question about a point; along with it values and gradients there, where these are not known."""
         losses, point = self._losses, digest([self._x])
         parts = losses.answers.lacking(point, gradients=True, together=True) if losses.family in CURVATURES else ()
         return self._ask("start", self._starts, parts=parts)
@@ -720,13 +720,13 @@ class RemoteLosses(Losses):
         return self._convexity
 
     def values(self, x: Array, clients: IntArray) -> Array:
-        raise NotImplementedError("what single clients answer is for their cohort: ask for value")
+        raise NotImplementedError("values of single clients are not available at sites: use value, or Cohort.ask_each")
 
     def gradients(
         self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
     ) -> Array:
         raise NotImplementedError(
-            "what single clients answer is for their cohort: ask for gradient, or Cohort.ask_each"
+            "gradients of single clients are not available at sites: use gradient, or Cohort.ask_each"
         )
 
     def value(self, x: Array, weights: Array) -> float:

@@ -149,7 +149,7 @@ class Request:
         return next((one for one in self.questions if isinstance(one, kind)), None)
 
     def replace(self, *changed: Question) -> Request:
-        """Return the request with some questions in place of those of the same name, or after the others."""
+        """Return the request with some questions in place of others with the same name, or after the others."""
         new = {one.name: one for one in self.questions} | {one.name: one for one in changed}
         return dataclasses.replace(self, questions=tuple(new.values()))
 
@@ -331,7 +331,7 @@ class Message:
 class WorkDone:
     """The clients' messages, the bits of each by field and client, and what inner solves cost.
 
-    ``diverged`` says that there are none, since numbers are no longer finite.
+    ``diverged`` says that numbers are absent, since numbers are no longer finite.
     """
 
     frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
@@ -425,7 +425,7 @@ class Memory(Stamped):
 
 
 class Made(NamedTuple):
-    """How an object is made anew at a site: its constructor, which checks what it is given, and the types of that."""
+    """The way an object is made anew at a site: its constructor, which checks arguments, and their types."""
 
     make: Callable[..., Any]
     hints: Mapping[str, Any]
@@ -505,7 +505,7 @@ def classes() -> dict[str, type]:
 
 
 def name_of(kind: type) -> str:
-    """Return the name of a class in a tree: that of its part of the package, and its own.
+    """Return the name of a class in a tree: the name of its part of the package, and its own.
 
     >>> import fpdfp
     >>> name_of(fpdfp.penalties.L1)
@@ -517,7 +517,7 @@ def name_of(kind: type) -> str:
 def dump(value: Any) -> Any:
     """Return an object as a tree of a parcel.
 
-    A site must not execute what a server sends, so there are no pickles: an object is written as the name of its class
+    A site must not execute what a server sends, so pickles are not used. An object is written as the name of its class
     and the arguments of its constructor, and made anew by that constructor, which checks them.
 
     >>> import fpdfp

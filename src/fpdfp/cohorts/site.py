@@ -72,7 +72,7 @@ class ClientLedger:
     def hold(self, memory: Any, decoded: Any, k: int) -> None:
         """Hold what was sent in round k until the server confirms it.
 
-        ``memory`` is that of the update, ``decoded`` the reply as the server decodes it.
+        ``memory`` comes from the update, ``decoded`` the reply as the server decodes it.
         """
         self._pending = (memory, decoded, k)
 

@@ -29,7 +29,7 @@ class SumsAtPoint(NamedTuple):
     value, gradient, matrix
         The loss, its gradient (or the slope of a model to start from), and the lower triangle of a matrix.
     facts
-        The number of rows, a Lipschitz constant of the gradient, and a flag if it is unknown.
+        The number of rows, and a flag if the Hessian has no bound; ``gradient`` is the diagonal of such a bound.
     """
 
     outside: Array
@@ -58,7 +58,7 @@ class SumsAt(Question):
 
     reveals = reveals(
         points="x", settings="parts",
-        uses="values gradients hessians informations start_model curvatures slope_bounds lipschitz",
+        uses="values gradients hessians informations start_model curvatures curvature_diagonals slope_bounds",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -81,9 +81,10 @@ class SumsAt(Question):
         value, gradient, matrix = np.zeros((n, 0)), np.zeros((n, 0)), np.zeros((n, 0))
         outside, facts = np.zeros((n, 1)), np.zeros((n, 0))
         if parts == ("facts",):
-            found = local.lipschitz()
-            known = np.isfinite(found)
-            facts = np.column_stack([losses.sizes, np.where(known, found, 0.0), ~known])
+            # not Lipschitz constants: sums of largest eigenvalues in other coordinates would tell each term
+            bounds = local.curvature_diagonals()
+            facts = np.column_stack([losses.sizes, np.full(n, bounds is None)])
+            gradient = gradient if bounds is None else bounds
         elif parts == ("curvature",):
             bounds = local.curvatures()
             if bounds is None:

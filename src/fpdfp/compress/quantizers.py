@@ -376,7 +376,7 @@ class QSGD(NormCompressor):
     codec
         How levels are written: ``"fixed"``, ``"omega"`` (the Elias code of the paper, dense or sparse, whichever is
         shorter), ``"rans"`` (an entropy coder that sends its model), ``"adaptive"`` (an entropy coder without a
-        model, for short messages), or ``"auto"``: the shortest of these for each message. ``"auto"`` takes
+        model, for short messages), or ``"auto"``. That is the shortest of these for each message. ``"auto"`` takes
         ``"adaptive"`` for more than 4096 levels only if ``levels`` is above 127 and it saves 1.6 %: it is slower.
 
     References

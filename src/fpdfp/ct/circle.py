@@ -20,7 +20,7 @@ class Circle(NamedTuple):
     """A scan on a circle around an axis along z, with an upright panel opposite the source.
 
     Seen from above, the source of a view is at ``axis + radius · (cos, sin)(angle)``. The panel is square to the line
-    from the source to the axis; its centre is shifted from that line by ``offset[0]`` along u, and is ``offset[1]``
+    from the source to the axis. Its centre is shifted from that line by ``offset[0]`` along u, and is ``offset[1]``
     above the plane of the sources, which is at ``height``.
 
     Attributes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 import shutil
@@ -12,15 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from fpdfp._array import to_host
 from fpdfp._settings import Document, Table
 from fpdfp._typing import Array
 from fpdfp.ct.calibration import Calibration, calibrate, widened
 from fpdfp.ct.corrections import correct_hardening, remove_rings
 from fpdfp.ct.files import load_volume, save_volume
 from fpdfp.ct.geometry import ConeBeam
+from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.reconstruction import Reconstruction, reconstruct
+from fpdfp.ct.rectify import rectify
 from fpdfp.ct.scanners import Scan, binned, fast_length, find_scan, fitted, load_scan
 from fpdfp.ct.scans import air, from_rows, line_integrals
+from fpdfp.ct.viewer import write_page
 
 #: The description of a scan, in its folder.
 NAME = "scan.toml"
@@ -96,7 +101,7 @@ def copy_example(folder: Path) -> None:
 def run(
     folder: Path, output: Path, *, tv: str, calibrated: bool, device: str, progress: bool | None = None
 ) -> tuple[Calibration | None, Reconstruction]:
-    """Reconstruct the scan of a folder; write the volume, a report in JSON and a picture next to it.
+    """Reconstruct the scan of a folder; write the volume, and next to it a report as a page and in JSON.
 
     Slices are shown in a picture next to it while it runs. After Ctrl-C, or if it is ended otherwise, the same call
     continues from a checkpoint next to the volume.
@@ -120,10 +125,21 @@ def run(
     if result.status != "interrupted":
         preview.unlink(missing_ok=True)
     save_volume(output, result.volume, voxel=None if output.suffix == ".npy" else geometry.voxel)
-    report = output.with_name(f"{stem}.json")
-    report.write_text(json.dumps(_report(found, result), indent=1) + "\n", encoding="utf-8")
-    _draw(found, result, output.with_name(f"{stem}.png"))
+    report = _report(found, result)
+    output.with_name(f"{stem}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    numbers = {**(report["calibration"] or {}), **report["reconstruction"]}
+    curves = _draw_curves(found, result, residuals(result.volume, data, used))
+    write_page(output.with_name(f"{stem}.html"), to_host(result.volume), title=stem, numbers=numbers, curves=curves)
     return found, result
+
+
+def residuals(volume: Array, data: Array, geometry: ConeBeam) -> Array:
+    """Return the residual of each view, relative to the view."""
+    views, scan = rectify(data, geometry)
+    error = to_host(XRayTransform(scan).apply(volume)) - to_host(views)
+    square = np.square(to_host(views), dtype=np.float64).sum(axis=(1, 2))
+    relative: Array = np.sqrt(np.square(error, dtype=np.float64).sum(axis=(1, 2)) / np.maximum(square, 1e-300))
+    return relative
 
 
 class _Preview:
@@ -138,21 +154,15 @@ class _Preview:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(11, 4), layout="constrained")
-        _draw_slices(figure.subplots(1, 3), volume)
+        volume = to_host(volume)
+        top = float(np.quantile(volume, 0.999)) or 1.0
+        for axis, (panel, name) in enumerate(zip(figure.subplots(1, 3), ("x", "y", "z"), strict=True)):
+            middle = np.take(volume, volume.shape[axis] // 2, axis=axis)
+            panel.imshow(middle.T, cmap="gray", origin="lower", vmin=0.0, vmax=top)
+            panel.set(title=f"the middle across {name}", xticks=[], yticks=[])
         figure.suptitle(f"iteration {iteration}")
         figure.savefig(self.path, dpi=80)
         self._drawn = time.monotonic()
-
-
-def _draw_slices(panels: Any, volume: Array) -> None:
-    from fpdfp._array import to_host
-
-    volume = to_host(volume)
-    top = float(np.quantile(volume, 0.999)) or 1.0
-    for axis, (panel, name) in enumerate(zip(panels, ("x", "y", "z"), strict=True)):
-        middle = np.take(volume, volume.shape[axis] // 2, axis=axis)
-        panel.imshow(middle.T, cmap="gray", origin="lower", vmin=0.0, vmax=top)
-        panel.set(title=f"the middle across {name}", xticks=[], yticks=[])
 
 
 def _report(found: Calibration | None, result: Reconstruction) -> dict[str, Any]:
@@ -170,19 +180,21 @@ def _report(found: Calibration | None, result: Reconstruction) -> dict[str, Any]
     }  # fmt: skip
 
 
-def _draw(found: Calibration | None, result: Reconstruction, file: Path) -> None:
-    """Draw three orthogonal slices, and the curves of the calibration and of the weight."""
+def _draw_curves(found: Calibration | None, result: Reconstruction, by_view: Array) -> bytes:
+    """Draw the curves of the calibration and of the weight, and the residual of each view."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 7), layout="constrained")
-    axes = figure.subplots(2, 3)
-    _draw_slices(axes[0], result.volume)
+    figure = Figure(figsize=(12, 3), layout="constrained")
+    axes = figure.subplots(1, 4)
     for name, curve in {} if found is None else found.curves.items():
-        place = axes[1, 1] if name == "tilt" else axes[1, 0]
-        place.plot(*curve, "o-", markersize=3, label=name)
-    axes[1, 0].set(xlabel="offset, pixels", ylabel="residual of left-out views")
-    axes[1, 1].set(xlabel="tilt, degrees")
+        axes[1 if name == "tilt" else 0].plot(*curve, "o-", markersize=3, label=name)
+    axes[0].set(xlabel="offset, pixels", ylabel="residual of left-out views")
+    axes[1].set(xlabel="tilt, degrees")
     if result.scores.size:
-        axes[1, 2].loglog(*result.scores, "o-", markersize=3)
-    axes[1, 2].set(xlabel="tv", ylabel="score of left-out views")
+        axes[2].loglog(*result.scores, "o-", markersize=3)
+    axes[2].set(xlabel="tv", ylabel="score of left-out views")
+    axes[3].plot(by_view)
+    axes[3].set(xlabel="view", ylabel="residual", ylim=(0, None))
+    file = io.BytesIO()
     figure.savefig(file, dpi=100)
+    return file.getvalue()

@@ -29,7 +29,7 @@ def fdk(projections: Any, geometry: ConeBeam, *, window: Window = "ram-lak") -> 
 
     Each view is weighted, filtered with a ramp along u, and back-projected. Up to sampling, the result is exact in the
     plane of the circle, and above and below it is more accurate the smaller the cone angle is. Full turns and short
-    scans with any angles are supported, and so are detectors with an offset: if the panel sees a little more than one
+    scans with any angles are supported, and so are detectors with an offset. If the panel sees a little more than one
     half of the object in a full turn, the views are weighted accordingly. Rows may run from the top. Views of tilted
     panels, and of sources and panels that are up to 1 % of the radius off a circle, are resampled to those of the
     nearest one.
@@ -154,8 +154,8 @@ def _beyond(geometry: ConeBeam) -> tuple[int, int]:
 def ramp(count: int, spacing: float, window: str = "ram-lak") -> tuple[int, Array]:
     """Return the length to which views are padded with zeros, and the factors of their frequencies.
 
-    The ramp is that of samples of the band-limited filter: for short views, its lowest frequencies differ from the ramp
-    sampled, and the mean of the image would be wrong with that.
+    The ramp is the transform of samples of the band-limited filter: for short views, its lowest frequencies differ from
+    the ramp sampled, and the mean of the image would be wrong with that.
 
     >>> size, response = ramp(4, 1.0)
     >>> size, response.round(3)

@@ -25,8 +25,8 @@ class ConeBeam:
     """A volume of voxels, and for every view a source and a flat panel of pixels.
 
     Volumes are arrays of shape ``(nx, ny, nz)``, projections of shape ``(views, nu, nv)``; slices across the z axis are
-    ``volume[:, :, k]``. In the same unit of length, mm for instance: the centre of voxel (i, j, k) is at
-    ``centre + ((i, j, k) − (n − 1)/2) · voxel``; the centre of pixel (a, b) of a view is at
+    ``volume[:, :, k]``. Lengths have one unit, such as mm. The centre of voxel (i, j, k) is at
+    ``centre + ((i, j, k) − (n − 1)/2) · voxel``. The centre of pixel (a, b) of a view is at
     ``panel + (a − (nu − 1)/2) · u + (b − (nv − 1)/2) · v``.
 
     Use :meth:`circular` or :meth:`helical` for most scans, and the constructor for any other.
@@ -140,7 +140,7 @@ class ConeBeam:
             The angles, instead of ``views``.
         unit
             The unit of ``angles`` and ``arc``: ``"radians"`` or ``"degrees"``. None, the default, means radians, and
-            raises an error for angles that look like degrees: more than two turns with less than 20 views each, or
+            raises an error for angles that look like degrees, with more than two turns with less than 20 views each, or
             about 24 turns or more with less than 126 views each.
         source
             The distance from the source to the axis.

@@ -180,7 +180,7 @@ class Ellipsoids:
     densities
         The value that each ellipsoid adds to the image inside it, ``(n,)``; may be negative.
     rotations
-        Where the half axes point. ``None``: along x, y and z; an array ``(n,)``: turned about z by these angles, in
+        Where the half axes point. ``None``: Along x, y and z; an array ``(n,)``: turned about z by these angles, in
         radians, from x towards y; an array ``(n, 3, 3)``: matrices whose columns are the directions of the half axes.
 
     Examples

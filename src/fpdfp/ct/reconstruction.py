@@ -108,6 +108,7 @@ def reconstruct(
     ray_weights: Any = None,
     bounds: tuple[float, float] = (0.0, math.inf),
     axes: Triple = (1.0, 1.0, 1.0),
+    second_order: float | None = None,
     iterations: int = 50,
     tol: float = 1e-4,
     device: str = "auto",
@@ -127,7 +128,7 @@ def reconstruct(
     more noise needs more.
 
     The method starts from the filtered back-projection of :func:`fpdfp.ct.fdk`, if the scan allows it, and takes
-    accelerated proximal gradient steps in the metric of a convolution that approximates the Hessian of the data term
+    accelerated proximal gradient steps, in the metric of a convolution that approximates the Hessian of the data term
     (its response to an impulse). It needs about as many steps as a problem without blur. A step costs one projection
     and one back-projection; the prox of the regulariser is computed by warm-started dual steps, until their duality gap
     is small besides the step. The step size is found from the projections. Views of tilted panels are resampled to
@@ -141,7 +142,7 @@ def reconstruct(
     geometry
         The scan.
     tv
-        The weight of the total variation; 0 leaves it out. ``"auto"`` chooses it: every fifth view is left out and
+        The weight of the total variation; 0 leaves it out. ``"auto"`` chooses it: every fifth view is excluded and
         predicted with several weights. If voxels of half the side predict clearly better, they are used, and means of
         eight are returned. This takes about five times as long as one reconstruction, and much longer with smaller
         voxels.
@@ -153,6 +154,10 @@ def reconstruct(
     axes
         Factors of the differences along x, y and z in the total variation: a smaller one lets the image change more
         along its axis (directional total variation).
+    second_order
+        The factor α of total generalized variation, which takes the place of the total variation: of all fields s, the
+        least ``tv`` (Σ‖∇x − s‖ + α Σ‖Es‖), E the symmetrized gradient in units of a voxel's side. The image may then
+        rise and fall evenly without steps; 2 is usual. None for total variation.
     iterations
         The largest number of iterations.
     tol
@@ -178,7 +183,8 @@ def reconstruct(
     References
     ----------
     A. Beck and M. Teboulle, "Fast gradient-based algorithms for constrained total variation image denoising and
-    deblurring problems", IEEE Transactions on Image Processing 18 (2009); N. H. Clinthorne, T.-S. Pan, P.-C. Chiao,
+    deblurring problems", IEEE Transactions on Image Processing 18 (2009); K. Bredies, K. Kunisch and T. Pock, "Total
+    generalized variation", SIAM Journal on Imaging Sciences 3 (2010); N. H. Clinthorne, T.-S. Pan, P.-C. Chiao,
     W. L. Rogers and J. A. Stamos, "Preconditioning methods for improved convergence rates in iterative
     reconstructions", IEEE Transactions on Medical Imaging 12 (1993).
 
@@ -198,6 +204,7 @@ def reconstruct(
     elif tv != "auto":
         raise ArgumentError("tv", f"must be a number of at least 0, or 'auto', got {tv!r}")
     limits, ways = _check_bounds(bounds), triple("axes", axes, positive=True)
+    second = None if second_order is None else _checks.real("second_order", second_order, positive=True)
     most = _checks.integer("iterations", iterations, at_least=1)
     tol = _checks.real("tol", tol, at_least=0.0)
     module = module_for(device)
@@ -210,9 +217,9 @@ def reconstruct(
         straight = fill_excluded(straight, rays)
     kept = None
     if checkpoint is not None:
-        kept = Checkpoint(Path(checkpoint), (data, ray_weights), (geometry, tv, limits, ways, most, tol))
+        kept = Checkpoint(Path(checkpoint), (data, ray_weights), (geometry, tv, limits, ways, second, most, tol))
     if isinstance(tv, str):
-        choice = _chosen(straight, scan, limits, module, rays, kept, ways)
+        choice = _chosen(straight, scan, limits, module, rays, kept, ways, second)
     else:
         choice = Choice(tv, False, most, np.empty((2, 0)), math.nan)
     used = finer(scan) if choice.finer else scan
@@ -222,8 +229,8 @@ def reconstruct(
         watches = {name: functools.partial(_of_coarser, watch) for name, watch in watches.items()}
     found = minimise(
         straight, used, weight, bounds=limits, iterations=min(most, choice.iterations), tol=tol,
-        ray_weights=rays,
-        device="cpu" if module is np else "cuda", metrics=watches, progress=progress, kept=kept, axes=ways,
+        ray_weights=rays, axes=ways, second=second, device="cpu" if module is np else "cuda", metrics=watches,
+        progress=progress, kept=kept,
         callback=None if callback is None else _watching(callback, choice.finer),
     )  # fmt: skip
     status = found.status
@@ -311,13 +318,13 @@ def _of_coarser(metric: Callable[[Array], float], volume: Array) -> float:
 
 def _chosen(
     data: Array, geometry: ConeBeam, bounds: Bounds, module: ModuleType, ray_weights: Array | None,
-    kept: Checkpoint | None, axes: Triple,
+    kept: Checkpoint | None, axes: Triple, second: float | None,
 ) -> Choice:  # fmt: skip
     """Return the weight that predicts left-out views best."""
     if geometry.n_views < FEWEST:
         raise ArgumentError("tv", f"must be a number where there are less than {FEWEST} views, got 'auto'")
     trials = None if kept is None else Trials(kept.trials, kept.write)
-    choice = choose(data, geometry, bounds, module, ray_weights, trials, axes)
+    choice = choose(data, geometry, bounds, module, ray_weights, trials, axes, second)
     _log.info(
         "tv=%.3g predicts left-out views best (relative residual %.4f)%s", choice.tv, choice.residual,
         ", with voxels of half the side" if choice.finer else "",
@@ -339,6 +346,7 @@ def minimise(
     callback: Callable[[int, Array], Any] | None = None,
     kept: Checkpoint | None = None,
     axes: Triple = (1.0, 1.0, 1.0),
+    second: float | None = None,
     progress: bool | None = None,
 ) -> Reconstruction:
     """Minimise 1/(2V) Σ‖Ax − b‖² + weight Σ ‖∇x‖, with the gradient in units in which a voxel has the volume 1."""
@@ -350,7 +358,9 @@ def minimise(
     limits = bounds[0] / unit, bounds[1] / unit
     before = None if kept is None or kept.volume is None else move_to(kept.volume, module) / np.float32(unit)
     first = 1 if kept is None else kept.done + 1
-    solver = Solver(move_to(data, module) / unit, geometry, weight / unit, limits, module, ray_weights, before, axes)
+    solver = Solver(
+        move_to(data, module) / unit, geometry, weight / unit, limits, module, ray_weights, before, axes, second
+    )
     rows: list[dict[str, float]] = []
     status = "finished"
     watches = dict(metrics or {})

@@ -1,7 +1,7 @@
 """Volumes and views larger than the memory of a device: slabs across x, with arrays in memory or in files.
 
-A volume is cut into slabs, which are contiguous in C order. Projections of a volume are the sums of those of its slabs,
-and a back-projection into a slab needs the views alone, so that all of this is exact.
+A volume is cut into slabs, which are contiguous in C order. Projections of a volume are the sums of projections of its
+slabs, and a back-projection into a slab needs the views alone, so that all of this is exact.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class SlabProjector:
     memory
         The bytes on the device that a slab and some views may take.
     module
-        NumPy, or CuPy for a GPU. Arrays are those of NumPy regardless.
+        NumPy, or CuPy for a GPU. Arrays are NumPy arrays regardless.
     until
         As of :func:`fdk_in_slabs`.
     """
@@ -257,7 +257,7 @@ def reconstruct_in_slabs(
 
     Accelerated proximal gradient steps (FISTA) start from the filtered back-projection, with x ≥ 0, the step of a bound
     of ‖A‖², and a fixed number of warm-started dual steps for the prox of the regulariser. A slab is read with as many
-    planes of its neighbours as there are dual steps, so that the result is that of one slab. Seven volumes are held in
+    planes of its neighbours as there are dual steps, so that one slab gives the same result. Seven volumes are held in
     the memory of the computer.
 
     Parameters

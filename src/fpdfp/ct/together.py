@@ -76,7 +76,7 @@ def reconstruct_together(
     everything else may differ: distances, angles, panels, pixels and doses. Each site calibrates its scan by itself
     (:func:`fpdfp.ct.calibrate`). Views of tilted panels are resampled to upright ones.
 
-    ``tv="auto"`` chooses the weight together: each site excludes every fifth of its views, all sites reconstruct from
+    ``tv="auto"`` chooses the weight together. Each site excludes every fifth of its views, all sites reconstruct from
     the others with several weights, and each sends its score of its excluded views for each weight, nothing else. The
     weight with the smallest sum of scores, relative to their minima, is used for all views.
 

@@ -119,7 +119,7 @@ class Trials:
 
 def choose(
     data: Array, geometry: ConeBeam, bounds: Bounds, module: ModuleType, ray_weights: Array | None = None,
-    trials: Trials | None = None, axes: Triple = (1.0, 1.0, 1.0),
+    trials: Trials | None = None, axes: Triple = (1.0, 1.0, 1.0), second: float | None = None,
 ) -> Choice:  # fmt: skip
     """Return the weight with which the other views predict every fifth view best.
 
@@ -128,11 +128,11 @@ def choose(
     error of the image.
     """
     trials = trials or Trials({}, lambda: None)
-    search = _Search(data, geometry, bounds, module, ray_weights, trials, axes, fine=False)
+    search = _Search(data, geometry, bounds, module, ray_weights, trials, axes, second, fine=False)
     best = search.walk(START)
     coarse = max(geometry.voxel) > COARSE * pixel_at_axis(geometry)
     if coarse and math.prod(finer(geometry).volume) <= MOST_VOXELS:
-        fine = _Search(data, finer(geometry), bounds, module, ray_weights, trials, axes, fine=True)
+        fine = _Search(data, finer(geometry), bounds, module, ray_weights, trials, axes, second, fine=True)
         if fine.score(best) < BETTER * min(search.scores.values()):
             fine.walk(best)
             return fine.choice(True)
@@ -142,7 +142,7 @@ def choose(
 class _Search:
     def __init__(
         self, data: Array, geometry: ConeBeam, bounds: Bounds, module: ModuleType, ray_weights: Array | None,
-        trials: Trials, axes: Triple, *, fine: bool,
+        trials: Trials, axes: Triple, second: float | None, *, fine: bool,
     ) -> None:  # fmt: skip
         kept, left = left_out(geometry.n_views)
         self.whole, self.geometry = data, geometry
@@ -150,7 +150,7 @@ class _Search:
         own = None if ray_weights is None else ray_weights[kept.tolist()]
         self.root = None if ray_weights is None else namespace(data).sqrt(ray_weights[left.tolist()])
         self.begin = functools.partial(
-            Solver, data[kept.tolist()], geometry.subset(kept), 0.0, bounds, module, own, axes=axes
+            Solver, data[kept.tolist()], geometry.subset(kept), 0.0, bounds, module, own, axes=axes, second=second
         )
         self.trials, self.fine = trials, fine
         known = {place: trial for (kind, place), trial in trials.known.items() if kind == fine}

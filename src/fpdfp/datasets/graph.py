@@ -98,7 +98,7 @@ class FeatureGraph(NamedTuple):
         """Return what is stacked on the identity in B, as a CSR array.
 
         ``"weights"`` is the paper's G, the matrix of weights itself. ``"differences"`` has a row for each edge (i, j),
-        |w_ij| (x_i − s x_j): linked features then have coefficients of the same size, with s = −1 where they move
+        |w_ij| (x_i − s x_j): linked features then have coefficients of the same size. Here s = −1 where they move
         against each other: given weights that are negative, and positive entries of an inverse covariance.
         """
         import scipy.sparse

@@ -47,7 +47,7 @@ def image_cohort(
 ) -> ImageCohort:
     """Return a cohort whose outcomes depend on a ball of positive and a box of negative coefficients.
 
-    Images are smoothed noise; those of each site are shifted and scaled a little, as those of different scanners are.
+    Images are smoothed noise; the images of each site are shifted and scaled a little, as from different scanners.
 
     Parameters
     ----------

@@ -400,7 +400,7 @@ def _is_text(path: Path, field: Any) -> bool:
         raise ValueError(f"{path}: column {field.name!r} holds dates or times (its type is {field.type}): {advised}")
     raise ValueError(
         f"{path}: column {field.name!r} has type {field.type}, but numbers, booleans and text are accepted; "
-        f"drop=({field.name!r},) leaves it out"
+        f"exclude it with drop=({field.name!r},)"
     )
 
 

@@ -103,7 +103,7 @@ def dirichlet(y: Any, n_clients: int, concentration: float = 0.5, seed: int = 0,
 
     For every label, the clients' shares of its rows are drawn from a symmetric Dirichlet distribution. Where that
     leaves a client with fewer than ``at_least`` rows, it is given rows one at a time, each from the client that is
-    largest then (the first such), which gives up its rows in random order. The seed decides everything.
+    largest then (the first such). That one gives up its rows in random order. The seed decides everything.
 
     Parameters
     ----------

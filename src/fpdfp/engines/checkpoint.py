@@ -1,9 +1,9 @@
 """Checkpoints: the state of a run in one file, written so that a crash leaves the old one or the new one.
 
-A checkpoint is a ``.npz`` archive without pickles, followed by the digest of its bytes: the arrays of the method's
-state, of the clients' memory and of what the server has sent, the columns of the history, and a JSON text with the
-round, the totals and a description of the run. Randomness is a function of seed and round, so no generator state is
-needed.
+A checkpoint is a ``.npz`` archive without pickles, followed by the digest of its bytes. It holds the arrays of the
+method's state, of the clients' memory and of what the server has sent, the columns of the history, and a JSON text
+with the round, the totals and a description of the run. Randomness is a function of seed and round, so no generator
+state is needed.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def load(path: Path) -> Checkpoint:
             features=_read_features(contents),
         )
     except FileNotFoundError:
-        raise CheckpointError(f"there is no checkpoint at {path}") from None
+        raise CheckpointError(f"{path}: checkpoint not found") from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{path} is not a readable checkpoint: {error}") from error
 

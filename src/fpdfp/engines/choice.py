@@ -61,7 +61,7 @@ SHORT = 64
 LEVELS, LEVELS_OF_SHORT, LEVELS_DOWN = 5, 11, 31
 
 
-#: The methods for smooth losses. The steps of "NewtonSteps" are those of :mod:`fpdfp.engines.finish`, before any round.
+#: The methods for smooth losses. The steps of "NewtonSteps" are as in :mod:`fpdfp.engines.finish`, before any round.
 AUTOMATIC: dict[str, Method] = {
     "ShiftedPDFP": ShiftedPDFP(preconditioner="auto"),
     "NewtonSteps": ShiftedPDFP(),

@@ -137,7 +137,7 @@ class Finish:
         self.since = (int(spent.rounds), int(spent.up), int(spent.down))
 
     def _spent(self, since: tuple[int, int, int]) -> cost.Price:
-        """What the run has spent since then."""
+        """The bits that the run has spent since then."""
         run = self.run
         kinds = [run.traffic[kind] for kind in ("rounds", "preconditioner", "certificate")]
         rounds = run.round - since[0]

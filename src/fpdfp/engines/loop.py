@@ -117,7 +117,7 @@ class Loop:
     tol
         The relative gap at which the rounds end; None does all of them.
     write
-        Writes a checkpoint of the run; None where there is no file.
+        Writes a checkpoint of the run; None without a file.
     """
 
     def __init__(
@@ -208,10 +208,10 @@ class Loop:
             while run.round < options.rounds:
                 run.advance()
                 self.unsaved = True
-                if options.is_due(run.round):
+                if due := options.is_due(run.round):
                     self.try_to_evaluate()
                 ended = self.find_ending(interrupt)  # before the checkpoint, which is to have its bits
-                if run.history.last()["round"] == run.round or run.round % SHOWN == 0:
+                if due or run.round % SHOWN == 0:
                     bar.update(run.round, run.history.last()["objective"], run.traffic.up)
                 if ended is not None:
                     return ended
@@ -284,7 +284,7 @@ class Loop:
         self.record(objective, violation)
 
     def record(self, objective: float, violation: float) -> None:
-        """Record a row with an objective that is known; raise DivergenceError if the iterate is no good any more."""
+        """Record a row with an objective that is known; raise DivergenceError if the iterate has diverged."""
         run = self.run
         known = isinstance(run.algorithm, TracksObjective) and not run.round
         if not known and (not math.isfinite(objective) or objective > self.limit):

@@ -163,7 +163,7 @@ def _check_progress(given: Any) -> bool:
 
 
 def _check_name(name: str, given: Any, accepted: str) -> None:
-    """Refuse what is no path."""
+    """Refuse anything but a path."""
     if not isinstance(given, str | os.PathLike):
         raise ArgumentTypeError(name, f"must be {accepted}, got {type(given).__name__}")
     if not os.fspath(given):

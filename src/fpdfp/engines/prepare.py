@@ -84,7 +84,7 @@ class Prepared(NamedTuple):
 def prepare(problem: Problem, method: Method | None, options: RunOptions, *, name: str | None = None) -> Prepared:
     """Check that everything fits, ask the clients what must be known, and return what runs.
 
-    ``name`` is that of an automatic method that is chosen already.
+    ``name`` names an automatic method that is chosen already.
     """
     choices = choose(problem, method, options, name=name)
     meter = Meter(problem.losses)
@@ -130,7 +130,7 @@ def choose(problem: Problem, method: Method | None, options: RunOptions, *, name
     if isinstance(problem.losses, RemoteLosses) and not method.traits.restorable:
         raise ArgumentError(
             "method",
-            "must be one whose clients keep nothing that the server cannot send them again, as ShiftedPDFP, where "
+            "must be a method whose client memory the server can restore, such as ShiftedPDFP, because "
             f"clients are at sites, got {name}",
         )
     n = check_participation(problem, method, options)

@@ -46,9 +46,9 @@ class History(Mapping[str, Array]):
     """The table of a run: a row for each evaluation, a column for each quantity.
 
     ``round`` is the number of rounds done. ``total_up`` and ``total_down`` are all bits that were sent so far, by all
-    clients and to them, without those of the end; ``evaluation_up`` and ``evaluation_down`` are what evaluations have
-    taken of them, which a run without a history would not send; ``bits_up`` and ``bits_down`` are those of the rounds
-    alone. ``step`` is the step of the last round done; ``seconds`` is the time that the rounds took, without
+    clients and to them, without the bits of the end; ``evaluation_up`` and ``evaluation_down`` are what evaluations
+    have taken of them, which a run without a history would not send; ``bits_up`` and ``bits_down`` are the bits of the
+    rounds alone. ``step`` is the step of the last round done; ``seconds`` is the time that the rounds took, without
     evaluations. Where g is infinite at Bx, ``objective`` takes g at the nearest point of its domain, and ``violation``
     is the largest distance of an entry of Bx from there. Where a method solves problems inside a round,
     ``inner_clients`` and ``inner_server`` are the steps that this took all clients and the server so far, and
@@ -197,7 +197,7 @@ class Result:
     certificate
         Duality gap where one is known, residual of Lemma 1, violation of constraints. Where the run has not needed it
         (without ``tol``, or where clients have certified the gap by two numbers each) it is computed when it is first
-        read; what this sends is then part of ``traffic["end"]``. It takes at most as many products
+        read. What this sends is then part of ``traffic["end"]``. It takes at most as many products
         with B as the run had rounds where B is large, and has no gap if these are not enough.
     privacy
         What the rounds have cost, with client-level privacy: ε, δ and their unit. None without it.
@@ -224,7 +224,7 @@ class Result:
 
     @property
     def v(self) -> Array:
-        """The dual of x: the method's, or that of the certificate where the method keeps none."""
+        """The dual of x, from the method, or from the certificate if the method keeps none."""
         return self.certificate.v if self._v is None else self._v
 
     @functools.cached_property
@@ -362,7 +362,7 @@ def make_result(run: Run, ending: Ending, problem: Problem, features: FeatureSub
 
 
 def _is_evaluated(run: Run) -> bool:
-    """Whether the last row of the history is that of the last round."""
+    """Whether the history ends with the last round."""
     return bool(run.history.last()["round"] == run.round)
 
 
@@ -436,7 +436,7 @@ def clean_point(run: Run, x: Array, v: Array | None) -> Array:
 
 
 def set_zeros(run: Run, x: Array, v: Array | None) -> Array:
-    """Return x after a prox with its own dual, where that is no worse: other coordinates leave zeros at 1e-12."""
+    """Return x after a prox with its own dual, where it is as good: other coordinates leave zeros at 1e-12."""
     problem = run.problem
     if run.algorithm.factor is None or v is None or not problem.linop.is_identity:
         return x

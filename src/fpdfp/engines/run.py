@@ -246,7 +246,7 @@ class Run:
         return choose_clients(self.seed, k, self.problem.n_clients, self.clients_per_round)
 
     def who_answers(self, chosen: IntArray, k: int) -> IntArray:
-        """Return those of the chosen clients whose replies arrive."""
+        """Return the chosen clients whose replies arrive."""
         if self.drop_out == 0:
             return chosen
         coins = Draws(self.seed, k, chosen).words(Purpose.DROP_OUT, 1)[:, 0] / 2.0**32
@@ -317,8 +317,8 @@ class Run:
     def certify(self, *, fine: bool = False, slack: float = 0.0) -> Certified | None:
         """Have every client send its part of a duality gap, and count the bits.
 
-        x is sent in single precision, or with ``fine`` in that of the model. What else is sent is rounded as far as a
-        gap of about ``slack`` allows, and what that changes is added to the gap. None where the method or the problem
+        x is sent in single precision, or with ``fine`` in the model's precision. What else is sent is rounded as far as
+        a gap of about ``slack`` allows, and what that changes is added to the gap. None where the method or the problem
         has no such certificate.
         """
         problem, algorithm = self.problem, self.algorithm

@@ -94,7 +94,7 @@ def solve(
         Fourier transform for images. Some or all clients send something once for it, counted in
         ``traffic["preconditioner"]``. With ``tol`` and up to 256 features (1,000
         unless ``prefer`` is ``"balanced"``) a run begins with Newton steps where sizes predict that this costs less in
-        the sense of ``prefer``; otherwise it ends with them once its rounds have cost as much as they would.
+        the sense of ``prefer``. Otherwise it ends with them once its rounds have cost as much as they would.
         ``print(result)`` shows the choice and its reason. Losses without Lipschitz constants (Poisson, gamma) take
         :class:`fpdfp.ProximalNewton`, up to 1,000 coefficients.
     rounds
@@ -122,7 +122,7 @@ def solve(
         Whether clients may keep nothing between rounds, as phones that take part once. The default method is then
         :class:`fpdfp.StatelessPDFP`, whose noise does not vanish, so that it reaches lower accuracies; methods whose
         clients remember something, and compressed messages down, which are differences, raise an error. The memory
-        that server and clients need together does not grow with the number of clients times that of features.
+        that server and clients need together does not grow with the product of clients and features.
     seed
         The seed of all randomness. The same seed gives the same bits, for any number of threads.
     x0
@@ -148,11 +148,11 @@ def solve(
         same run earlier. Such a run may begin or end with Newton steps, in each of which all clients take part,
         whatever ``clients_per_round`` is, and which count as rounds.
         Without ``method``, for a linear model with an l1 norm of x itself (B the identity), a run with at least 128
-        features begins with those that are likely to matter (``result.features``); but not where fewer than one of 100
-        clients takes part in a round. The certificate is that of the problem with all features.
+        features begins with those that are likely to matter (``result.features``). It does not where fewer than one of
+        100 clients takes part in a round. The certificate belongs to the problem with all features.
     accuracy
         The relative error of the objective that the run is for, from which the precision of what is sent once follows;
-        by default 1e-6, whatever ``tol`` is; that of its checkpoint for a run that continues. It is a hint: it stops
+        by default 1e-6, whatever ``tol`` is. A run that continues takes it from its checkpoint. It is a hint: it stops
         nothing.
     prefer
         What an automatic preconditioner is to save. ``"rounds"``: the number of rounds; with at most 1,000 features all
@@ -171,12 +171,12 @@ def solve(
         Whether to show a progress bar; None shows it where standard error is a terminal.
     scratch
         A folder, made if it is missing, for temporary files that hold what clients remember, where that is an array of
-        more than 64 MiB: the operating system then keeps as much of it in memory as there is room. The files have no
+        more than 64 MiB. The operating system then keeps as much of it in memory as there is room. The files have no
         names and go with the run. By default this is in memory; with an ``engine``, the server's copies of more than
-        256 MiB are in such files regardless, in the folder of ``checkpoint``, or else in that of temporary files.
+        256 MiB are in such files regardless, in the folder of ``checkpoint``, or else in the temporary folder.
     privacy
         Client-level differential privacy of x for simulations: :class:`fpdfp.ClientPrivacy` clips replies and adds
-        noise to their mean, and ``result.privacy`` says what the rounds have cost. For methods whose clients remember
+        noise to their mean, and ``result.privacy`` has the cost of the rounds. For methods whose clients remember
         nothing and that ask nothing before the first round. Not covered: Lipschitz constants, from which steps are
         chosen, count as public; the history, the objective and the certificate are computed from data without noise.
     engine
@@ -250,7 +250,7 @@ def run(problem: Problem, method: Method | None, options: RunOptions, engine: Re
         if engine is not None:
             problem = engine.attach(problem)
             engine.collector.records.clear()  # exchanges are reported for each run
-            options = engine.add_options(problem, options)
+            options = engine.add_options(problem, options, method)
         options = dataclasses.replace(options, prefer=name_network(options.prefer, engine))
         before = None if engine is None else engine.carried
         result = _Solve(problem, method, options, engine, given).go()
@@ -421,7 +421,7 @@ class _Solve:
             return make_result(run, ending, self.problem, self.features, self.given)
 
     def _describe(self, prepared: Prepared) -> dict[str, str]:
-        """Say what a run is, so that a checkpoint is not taken for that of another."""
+        """Say what a run is, so that a checkpoint is not used for another run."""
         choices, options, engine = prepared.choices, self.options, self.engine
         what = {
             "method": prepared.algorithm,

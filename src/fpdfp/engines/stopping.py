@@ -56,7 +56,7 @@ SCHEDULE = (
 class Ending(NamedTuple):
     """The end of a run: its status, a sentence, and the supporting bound, if clients have certified one.
 
-    ``certificate`` is what there is to say of that point, if more is known than the bound.
+    ``certificate`` belongs to that point, if more is known than the bound.
     """
 
     status: str
@@ -287,7 +287,7 @@ class Stopping:
         return self._rests(certificate.objective, gap)
 
     def _lacks_bound(self, certificate: Certificate) -> bool:
-        """Whether there is no bound, or one that says little more than F* ≥ 0, and another one may be found."""
+        """Whether a bound is missing, or says little more than F* ≥ 0, and another one may be found."""
         if certificate.gap is None:
             return self.run.problem.has_large_map
         return not self.run.problem.penalty.finite and certificate.gap >= 0.5 * certificate.scale

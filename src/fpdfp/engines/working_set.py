@@ -95,7 +95,7 @@ def check_excluded_features(
 ) -> Ending | FeatureSubset | None:
     """Return how a run in some features ends that has reached their tolerance, or those to continue with, None for all.
 
-    ``problem`` has all features, and ``run`` is that of the chosen ones.
+    ``problem`` has all features, and ``run`` belongs to the chosen ones.
     """
     tol = options.tol
     assert tol is not None
@@ -162,7 +162,7 @@ def _extend(problem: Problem, v: Array, slopes: Array, chosen: FeatureSubset) ->
 
 
 def _steepest(ratios: Array, least: float, most: int) -> IntArray:
-    """Return the features with the largest ratios, of those that have at least so much."""
+    """Return the features with the largest ratios, among ratios of at least ``least``."""
     order = np.argsort(-ratios, kind="stable")[:most]
     found: IntArray = order[ratios[order] >= least]
     return found
@@ -244,7 +244,7 @@ def measure(problem: Problem, slopes: Array) -> Array:
 class LiftedRun:
     """A run restricted to some features, as callbacks and metrics see it: with the problem that was given.
 
-    x and v have all features; everything else is that of the run.
+    x and v have all features; everything else comes from the run.
     """
 
     def __init__(self, run: Run, problem: Problem, features: FeatureSubset) -> None:

@@ -211,7 +211,7 @@ class Binomial(Family):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class QuasiBinomial(Binomial):
-    r"""Shares with trials as weights, whose variance is φ times that of :class:`Binomial`.
+    r"""Shares with trials as weights, whose variance is φ times the variance of :class:`Binomial`.
 
     Estimates are the same, errors have the estimated φ, and there is no likelihood.
 

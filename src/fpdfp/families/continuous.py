@@ -319,7 +319,7 @@ class Quantile(Family):
     r"""A quantile of the outcome, by the check loss smoothed with a logistic kernel.
 
     :math:`\varphi(z) = \tau r + h\log(1 + e^{-r/h})` with :math:`r = y - z`. It differs from the check loss by at most
-    :math:`h \log 2`; with a small width the estimates are those of quantile regression, and rounds are more. This is
+    :math:`h \log 2`; with a small width the estimates equal quantile regression, and rounds are more. This is
     no likelihood: deviances cannot be compared, AIC is not available, and standard errors are robust.
 
     The width is also the bandwidth with which standard errors estimate the density of residuals. By default estimators
@@ -393,7 +393,7 @@ class Quantile(Family):
         return max(0.05, 0.5 * math.pow((coefficients + math.log(rows)) / rows, 0.4))
 
     def share(self, relative: float) -> float:
-        """Return the mean kernel weight of normal residuals of unit spread, at a width: that of the data must agree.
+        """Return the mean kernel weight of normal residuals of unit spread, at a width; the data must have the same.
 
         >>> round(Quantile().share(0.1258), 4)
         0.0489

@@ -218,9 +218,9 @@ class NegativeBinomial(Family):
 def theta_sums(y: Array, mu: Array, weights: Array, theta: float) -> Array:
     """Return the sums over rows from which θ is found, given means: of a client, or of all.
 
-    These are the sum of weights; how much more variance there is than Poisson's, Σ w ((y − μ)² − y); the squared
-    relative residuals Σ w (y/μ − 1)², from which a first θ is guessed; and at θ the derivative of the log-likelihood in
-    θ, and minus its second derivative.
+    These are the sum of weights, and the variance beyond Poisson's, Σ w ((y − μ)² − y). A first θ is guessed from the
+    squared relative residuals Σ w (y/μ − 1)². At θ, the derivative of the log-likelihood in θ follows, and minus its
+    second derivative.
 
     >>> weight, excess, spread, score, information = theta_sums(np.array([0.0, 4.0]), np.full(2, 2.0), np.ones(2), 1.0)
     >>> float(weight), float(excess), float(spread), round(float(score), 4)

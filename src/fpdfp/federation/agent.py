@@ -1,6 +1,6 @@
 """A site's process: it dials out to the hub, answers what analysts ask with the site's desk, and stays.
 
-It opens no port. Where the connection is lost, or the hub is not there, it tries again, ever more seldom; requests are
+It opens no port. Where the connection is lost, or the hub is not there, it tries again, ever more seldom. Requests are
 answered in the order in which they come, and those for which no one waits any longer are excluded.
 """
 
@@ -224,7 +224,7 @@ class Agent:
 def respond(message: Message, about: About, desk: Desk, seen: ReplayGuard, heads: Receiver | None = None) -> bytes:
     """Return the reply to a request; an error is a reply that states it.
 
-    ``heads`` are those of earlier requests, which a request may name; none of them by default.
+    ``heads`` come from earlier requests, which a request may name; none of them by default.
 
     Only errors of the protocol are described: the text of another might say something of the data.
     """
@@ -292,7 +292,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def open_guard(name: str, folder: Path, data: Path, policy: Path | None) -> RequestGuard:
-    """Return what answers for a site: its table behind its policy, which is written where there is none."""
+    """Return what answers for a site: its table behind its policy, which is written if it is missing."""
     from fpdfp.federation.policy import Policy, template
     from fpdfp.federation.protected import ProtectedGuard
     from fpdfp.federation.request_guard import RequestGuard

@@ -102,7 +102,9 @@ class Approvals:
         if sum(one.state != "expired" for one in known.values()) >= MOST:
             raise MessageError("this site has as many proposals as it keeps")
         if sum(one.by == by and one.state in ("waiting", "not yet") for one in known.values()) >= MOST_EACH:
-            raise MessageError(f"{MOST_EACH} proposals of yours wait for an answer here: ask for one first")
+            raise MessageError(
+                f"{MOST_EACH} proposals of yours wait for an answer here; wait until this site has answered one"
+            )
         kept = {other: one for other, one in known.items() if one.state != "expired"}
         try:
             counts = "; ".join([describe(text, table), *compare(text, self.approved, table)])

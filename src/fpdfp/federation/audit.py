@@ -235,7 +235,7 @@ class Audit:
 
 
 def entries(folder: Path) -> Iterator[Entry]:
-    """Yield the lines of a log; raise ValueError, with its number, for one that is none."""
+    """Yield the lines of a log; raise ValueError, with its number, for one that is not valid."""
     try:
         lines = (folder / LOG).read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -258,7 +258,7 @@ def last_entry(folder: Path) -> Entry | None:
 def verify(folder: Path, known: str | None = None) -> Verdict:
     """Check a log: that every line follows from the one before, and that none is missing at the end.
 
-    ``known`` is a hash that was noted earlier: it must be that of some line.
+    ``known`` is a hash that was noted earlier: it must belong to some line.
     """
     faults, number, before, seen = [], 0, NOTHING, {NOTHING}
     hashes = [NOTHING]

@@ -83,7 +83,7 @@ class Budget:
     policy
         What the site allows.
     logged
-        What the last line of the log says was spent; None if there is no log.
+        What the last line of the log says was spent; None without a log.
     """
 
     def __init__(self, folder: Path, policy: Policy, logged: dict[str, float] | None = None) -> None:

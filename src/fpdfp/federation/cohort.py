@@ -72,7 +72,7 @@ class TableCohort(Cohort):
 
         Rows in which the condition has no value are excluded. A comparison must be approved by the sites of a
         federation. Together with all conditions before it, it must divide the rows of a site into parts of none or of
-        as many rows as a site needs to take part: otherwise the difference of two results would reveal few rows.
+        as many rows as a site needs to take part. Otherwise the difference of two results would reveal few rows.
         """
         parse_condition(condition)
         if self.rows:

@@ -443,7 +443,7 @@ class Schemas:
                 raise ArgumentError(
                     "formula:",
                     f"no site lists levels of the column {name!r} ({kinds[name]}): it has too many different values, "
-                    f"or sites do not tell; give them as C({name}, levels=[…])",
+                    f"or policies hide them; name the levels as C({name}, levels=[…])",
                 )
         absent = tuple(name for name in formula.columns if any(one.missing for one in self.of(name).values()))
         return Agreed(kinds, found, absent, tuple(name for name, (_, on_scale) in arranged.items() if on_scale))
@@ -471,7 +471,7 @@ class Schemas:
             raise ArgumentError(
                 "formula:",
                 f"the policy of {', '.join(hidden)} does not allow the column {name!r} (columns and never in its "
-                "policy.toml); use another one, or ask for it",
+                "policy.toml); use another column, or request it from these sites",
             )
         dates = [site for site, one in found.items() if one.kind == "date"]
         if dates:

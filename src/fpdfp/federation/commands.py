@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).parent / "template"
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="A federation across organisations.")
+#: The groups of commands, by who runs them.
+REHEARSAL, COORDINATOR = "Try it on one machine", "The coordinator"
+SITE, ANALYST = "A site (an analyst joins as well)", "The analyst"
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, help="Fit models to rows that stay at several organisations."
+)
 
 StudyFolder = Annotated[Path, typer.Argument(help="The folder of the study.")]
 Name = Annotated[str, typer.Argument(help="The name of a site or an analyst.")]
 SiteFolder = Annotated[Path, typer.Argument(help="The folder of the site, which join has made.")]
 
 
-@app.command()
+@app.command(rich_help_panel=COORDINATOR)
 def new(
     study: Annotated[Path, typer.Argument(help="A folder that is not there yet; its name becomes the study's.")],
     sites: Annotated[
@@ -59,7 +64,7 @@ def new(
     say(f"then: fpdfp federation serve {study}")
 
 
-@app.command()
+@app.command(rich_help_panel=COORDINATOR)
 def serve(
     study: StudyFolder,
     bind: Annotated[str, typer.Option(help="The address to listen at; by default all of this machine.")] = "[::]",
@@ -86,7 +91,7 @@ def serve(
         run(found, bind)
 
 
-@app.command()
+@app.command(rich_help_panel=SITE)
 def join(
     invitation: Annotated[Path, typer.Argument(help="The file that the coordinator has sent.")],
     data: Annotated[Path | None, typer.Option(help="The site's table: a CSV or Parquet file.")] = None,
@@ -155,7 +160,7 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
     return enrol(invited, folder)
 
 
-@app.command()
+@app.command(rich_help_panel=COORDINATOR)
 def status(study: StudyFolder) -> None:
     """Show sites and certificates that end soon.
 
@@ -168,7 +173,7 @@ def status(study: StudyFolder) -> None:
             say(*str(federation.status()).splitlines())
 
 
-@app.command()
+@app.command(rich_help_panel=ANALYST)
 def describe(study: StudyFolder) -> None:
     """Show the columns of all sites.
 
@@ -185,7 +190,7 @@ def describe(study: StudyFolder) -> None:
             say(*str(federation.describe()).splitlines())
 
 
-@app.command()
+@app.command(rich_help_panel=ANALYST)
 def repeat(
     study: StudyFolder,
     run: Annotated[Path, typer.Argument(help="The folder of a run, in the folder runs of the study.")],
@@ -207,7 +212,7 @@ def repeat(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel=COORDINATOR)
 def remove(study: StudyFolder, name: Name) -> None:
     """Remove a site or an analyst.
 
@@ -222,7 +227,7 @@ def remove(study: StudyFolder, name: Name) -> None:
     say(f"{name} was removed")
 
 
-@app.command()
+@app.command(rich_help_panel=COORDINATOR)
 def forget(study: StudyFolder, name: Name) -> None:
     """Accept a site's log that begins anew or lost lines.
 
@@ -239,7 +244,7 @@ def forget(study: StudyFolder, name: Name) -> None:
     say(f"{name} may connect with the log that it has now")
 
 
-@app.command()
+@app.command(rich_help_panel=COORDINATOR)
 def invite(study: StudyFolder, name: Name) -> None:
     """Invite a new site, or replace a lost key.
 
@@ -253,7 +258,7 @@ def invite(study: StudyFolder, name: Name) -> None:
         say(Study(study).invite(name, "site"))
 
 
-@app.command()
+@app.command(rich_help_panel=COORDINATOR)
 def analyst(study: StudyFolder, name: Name) -> None:
     """Invite an analyst on another machine.
 
@@ -267,7 +272,7 @@ def analyst(study: StudyFolder, name: Name) -> None:
         say(Study(study).invite(name, "analyst"))
 
 
-@app.command("log")
+@app.command("log", rich_help_panel=SITE)
 def show_log(
     folder: SiteFolder,
     last: Annotated[int | None, typer.Option(min=1, help="The number of lines, from the end.")] = None,
@@ -284,7 +289,7 @@ def show_log(
             say(str(entry))
 
 
-@app.command()
+@app.command(rich_help_panel=SITE)
 def verify(
     folder: SiteFolder,
     known: Annotated[str | None, typer.Option(help="A hash that was noted earlier: it must be that of a line.")] = None,
@@ -306,7 +311,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command("inspect")
+@app.command("inspect", rich_help_panel=SITE)
 def inspect_reply(
     place: Annotated[Path, typer.Argument(help="A site's folder, for all that waits, or a file in its outbox.")],
 ) -> None:
@@ -330,7 +335,7 @@ def inspect_reply(
 Kept = Annotated[Path, typer.Argument(help="A site's folder, for all that waits, or a file in its outbox.")]
 
 
-@app.command()
+@app.command(rich_help_panel=SITE)
 def release(place: Kept) -> None:
     """Release waiting replies.
 
@@ -350,7 +355,7 @@ def release(place: Kept) -> None:
             say(f"{file} may leave")
 
 
-@app.command()
+@app.command(rich_help_panel=SITE)
 def refuse(place: Kept) -> None:
     """Refuse waiting replies.
 
@@ -376,7 +381,7 @@ def _waiting(place: Path) -> list[Path]:
     return found
 
 
-@app.command()
+@app.command(rich_help_panel=SITE)
 def approve(
     folder: SiteFolder,
     name: Annotated[str | None, typer.Argument(help="The variable; without it all proposals are shown.")] = None,
@@ -407,12 +412,12 @@ def _member(folder: Path) -> Path:
     return found
 
 
-@app.command()
+@app.command(rich_help_panel=SITE)
 def key(folder: SiteFolder) -> None:
     """Show the public key of a site or an analyst.
 
-    Members of masked sums name each other's in policy.toml; `trust` takes that of whom you speak with. Read it to each
-    other by telephone: who gives you a wrong one can read what you send.
+    Members of masked sums name each other's in policy.toml; `trust` takes the key of the person you speak with. Read it
+    to each other by telephone: who gives you a wrong one can read what you send.
 
     Example: fpdfp federation key north
     """
@@ -424,7 +429,7 @@ def key(folder: SiteFolder) -> None:
         say(f'{Identity(member).about.name} = "{Secret.of(member).public.hex()}"')
 
 
-@app.command()
+@app.command(rich_help_panel=SITE)
 def trust(
     folder: SiteFolder,
     name: Name,
@@ -444,7 +449,7 @@ def trust(
         Pins(_member(folder)).add(name, key)
 
 
-@app.command()
+@app.command(rich_help_panel=SITE)
 def budget(
     folder: SiteFolder,
     policy: Annotated[Path | None, typer.Option(help="The site's policy; by default that in its folder.")] = None,
@@ -474,7 +479,7 @@ def budget(
             say(*map(str, ledger.accounts()))
 
 
-@app.command()
+@app.command(rich_help_panel=SITE)
 def policy() -> None:
     """Print a policy with comments and all defaults.
 
@@ -485,7 +490,7 @@ def policy() -> None:
     say(*template().splitlines())
 
 
-@app.command()
+@app.command(rich_help_panel=REHEARSAL)
 def example(
     file: Annotated[Path, typer.Argument(help="The CSV file to write; one that is there is not overwritten.")],
     rows: Annotated[int, typer.Option(help="The number of patients, at least 100.")] = 900,
@@ -500,7 +505,7 @@ def example(
         say(write_patients(file, rows))
 
 
-@app.command()
+@app.command(rich_help_panel=REHEARSAL)
 def rehearse(
     data: Annotated[Path, typer.Option(help="A table with the rows of all sites: a CSV or Parquet file.")],
     by: Annotated[str, typer.Option(help="The column that names each row's site.")],

@@ -79,7 +79,7 @@ class Stream:
     said
         What the hub's hello says.
     sent, received
-        Bytes so far, with all that is around messages but that of HTTP/2 and TLS.
+        Bytes so far, with all that is around messages but HTTP/2 and TLS.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Stream:
 
 
 def explain(about: About, credentials: Credentials) -> str:
-    """Say why there is no connection: no name, no route, no one there, or a certificate that is not believed."""
+    """Explain a missing connection: no name, no route, no one there, or a certificate that is not believed."""
     host, port = keys.split_address("address", about.address)
     start = f"{about.name} cannot reach the hub at {about.address}"
     try:
@@ -417,7 +417,7 @@ class Connection:
         return failed
 
     def _open(self, name: str, asked: bytes, came: Any) -> Any:
-        """Return a reply without its seal, or why there is none; None where the site does not know the session."""
+        """Return a reply without its seal, or why it is missing; None if the site does not know the session."""
         assert self.sealer is not None
         if not isinstance(came, bytes):
             return came

@@ -23,7 +23,7 @@ MOST_EDGES = 500
 
 @dataclasses.dataclass(frozen=True)
 class Descriptions:
-    """Sums by group; those of several sites add up.
+    """Sums by group; sums over sites add up.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Descriptions:
     counts
         For each factor the rows of each level and group, shape (levels, groups).
     withheld
-        For each column, and after these for each factor, how many sites do not tell it; their numbers are zeros.
+        For each column, and after these for each factor, how many sites withhold it; their numbers are zeros.
     """
 
     rows: IntArray
@@ -105,7 +105,7 @@ class DescriptionQuestion(Question):
 
 @dataclasses.dataclass(frozen=True)
 class Histograms:
-    """In how many rows columns are below edges, by group; those of several sites add up.
+    """In how many rows columns are below edges, by group; sums over sites add up.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class Histograms:
     totals: IntArray
 
     def coarsen(self, fewest: int) -> Histograms:
-        """Return the same such that no two edges that are told apart have fewer rows between them, but for none.
+        """Return the same such that no two edges that differ have fewer rows between them, but for none.
 
         >>> counts = np.array([[1, 2, 5, 5, 9]])
         >>> coarse = Histograms([counts], [counts], np.array([[9]])).coarsen(3)

@@ -21,6 +21,7 @@ from fpdfp.federation.connection import Measured, Usage
 from fpdfp.federation.framing import CONVERSATION, ECHO, NUMBER, UNKNOWN, Sender
 from fpdfp.federation.repeat import write_analysis
 from fpdfp.federation.text import printable, refuse_unprintable
+from fpdfp.methods.base import Method
 from fpdfp.precondition.cost import TYPICAL, Network
 from fpdfp.problem import Problem
 from fpdfp.runs.recorder import Recorder
@@ -101,7 +102,7 @@ class Asking:
         return replies
 
     def _open(self, parcel: Any, asked: Mapping[str, Any], site: str) -> Any:
-        """Return a site's reply, or why it is none."""
+        """Return a site's reply, or what is wrong with it."""
         if isinstance(parcel, Exception):
             return parcel
         try:
@@ -143,7 +144,7 @@ class FederationEngine(RemoteEngine):
     deadline, patience, norm_bound
         See :class:`fpdfp.cohorts.remote.RemoteEngine`.
     min_clients
-        How many clients' replies a round needs; by default those of all sites.
+        How many clients' replies a round needs; by default the clients of all sites.
 
     Attributes
     ----------
@@ -213,7 +214,7 @@ class FederationEngine(RemoteEngine):
         self._longest, self._run = max(length, self._longest if run_id == self._run else 0), run_id
         return super().key(job, run_id)
 
-    def add_options(self, problem: Problem, options: RunOptions) -> RunOptions:
+    def add_options(self, problem: Problem, options: RunOptions, method: Method | None) -> RunOptions:
         if self.recorder is None or any(isinstance(one, Recorder) for one in options.callbacks):
             return options
         if getattr(problem.losses, "features", b""):

@@ -14,7 +14,8 @@ Flower starts never sees the data. The coordinator's ServerApp asks the sites th
         federation = FlowerFederation(grid, "results")
         model = fpdfp.FederatedGLM("binomial").fit(federation, "died ~ age + C(stage)")
 
-Flower does not tell sites who asks: anyone who may start runs at the SuperLink is one analyst to them, named "flower".
+Flower does not name the analyst to sites: anyone who may start runs at the SuperLink is one analyst to them, named
+"flower".
 """
 
 from __future__ import annotations

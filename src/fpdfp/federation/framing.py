@@ -71,7 +71,7 @@ class RefusedError(MessageError):
 
 
 class LostError(ConnectionError):
-    """There is no connection, or it was lost; to try again may help."""
+    """The connection is missing or was lost; to try again may help."""
 
 
 class Message(NamedTuple):
@@ -241,7 +241,7 @@ class Inbox(Generic[T]):
         self.held = 0
 
     def put(self, one: T, length: int = 0, timeout: float | None = None) -> bool:
-        """Add something as soon as there is room; return False if there was none in time, or no one takes it."""
+        """Add something as soon as there is room; return False if room was missing in time, or no one takes it."""
         with self._changed:
             fits = self._changed.wait_for(lambda: self._closed or self._has_room(length), timeout)
             if self._closed or not fits:

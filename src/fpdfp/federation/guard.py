@@ -368,7 +368,7 @@ class Group(NamedTuple):
 
 
 class PointRule:
-    """Refuses points of a model at which too few rows decide, over all rows or those of a fold.
+    """Refuses points of a model at which too few rows decide, over all rows or the rows of a fold.
 
     A gradient may be nearly one row's, where all others fit. And the gradient at a steep plane is a sum over many rows,
     while the difference of two such gradients may be a single row: there curvature is near zero but for the rows at the
@@ -559,7 +559,7 @@ class GuardedData(Offer):
         return found
 
     def _slope_bounds(self, clients: IntArray) -> Array | None:
-        """Return larger bounds, by squares: Σ|x − c| has an edge at each x, so that many c tell all of them."""
+        """Return larger bounds, by squares: Σ|x − c| has an edge at each x, so that many c reveal all of them."""
         losses = self._rule.losses
         if losses.slope_bounds(np.arange(0)) is None:
             return None
@@ -638,7 +638,7 @@ class GuardedData(Offer):
 class GuardedDuals(Offer):
     """Dual points as questions get them: where a gap is infinite one row is out of range, which counts as a refusal.
 
-    How a gap rises before tells the same row, so that gaps are blurred.
+    The way in which a gap rises reveals the same row, so that gaps are blurred.
     """
 
     __slots__ = ("_watch",)
@@ -716,7 +716,7 @@ def coarsen(losses: Any, policy: Policy) -> Any:
 
 
 def blur(number: float) -> float:
-    """Return a number that is up to a thousandth larger: by a hash of itself, so noise to whoever does not know it.
+    """Return a number that is up to a thousandth larger: by a hash of itself, so noise to others.
 
     The same number is the same again, and a bound stays one.
 
@@ -782,7 +782,7 @@ def protect_times(answer: Any, policy: Policy) -> Any:
 
 
 def check_groups(counts: Array, policy: Policy) -> None:
-    """Refuse groups of few rows, and few rows without a group; the first count is that of these."""
+    """Refuse groups of few rows, and few rows without a group; the first count is of these."""
     few = policy.goes_by("cells") and _is_few(counts[0], policy.cell)
     few = few or _is_few(counts[1:], policy.rows)
     policy.refuse_if(few, "groups", f"{counts.tolist()} rows", rows=policy.rows, cell=policy.cell)
@@ -809,7 +809,7 @@ def protect_descriptives(answer: Any, question: Any, values: Callable[[str], lis
 
 
 def _tells_rows(name: str, groups: list[Array], policy: Policy) -> bool:
-    """Whether a column tells few rows of a group from all others by its mean and deviation, or has few values."""
+    """Whether a column separates few rows of a group from all others by its mean and deviation, or has few values."""
     for own in groups:
         if len(own) == 0:
             continue
@@ -840,11 +840,16 @@ def look_along(rule: PointRule, x: Array, point: Array) -> None:
     if isinstance(losses, Cox):
         _look(rule, point[-1] * x)
         return
-    X = np.column_stack([np.ones(int(losses.sizes[0])), losses._rows_of(0) @ x])
-    along = copy.copy(losses)
-    along.__dict__.pop("_whole", None)
-    along._rows = losses._rows._replace(X=X)
-    _look(PointRule(along, rule.policy, lambda *_: None), np.asarray(point, dtype=np.float64))
+    _look(PointRule(along(losses, x), rule.policy, lambda *_: None), np.asarray(point, dtype=np.float64))
+
+
+def along(losses: Any, x: Array) -> Any:
+    """Return losses whose columns are an intercept and the linear predictor at x; an offset is part of that."""
+    made = copy.copy(losses)
+    made.__dict__.pop("_whole", None)
+    X = np.column_stack([np.ones(int(losses.sizes[0])), losses.forms(x, slice(None))])
+    made._rows = losses._rows._replace(X=X, shifts=None)
+    return made
 
 
 def _look(rule: PointRule, x: Array) -> None:

@@ -307,7 +307,7 @@ def _read_authority(authority: Pair) -> tuple[x509.Certificate, ec.EllipticCurve
 
 
 def names_of_hosts(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    """Return host names and addresses as they stand in a certificate, or name which is none."""
+    """Return host names and addresses as they stand in a certificate, or name the one that is invalid."""
     from cryptography import x509
 
     if isinstance(hosts, str) or not hosts:
@@ -518,7 +518,7 @@ def warn(whose: str, validity: Validity) -> str | None:
 
 
 def pending_key(folder: Path) -> bytes:
-    """Return a private key to ask a certificate for: that of the last attempt, if its answer was lost."""
+    """Return a private key to ask a certificate for: the key of the last attempt, if its answer was lost."""
     path = folder / PENDING
     if not path.exists():
         make_private_folder(folder)

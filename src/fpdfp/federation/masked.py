@@ -19,7 +19,7 @@ from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import Tree
 from fpdfp.cohorts.local import Clients, LocalParticipants, RunState
-from fpdfp.cohorts.losses import Constants, Duals, LossBounds, LossFacts, probe
+from fpdfp.cohorts.losses import Duals, LossBounds, LossFacts, probe
 from fpdfp.cohorts.many_points import Evaluations
 from fpdfp.cohorts.question import Question, tuple_kind
 from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
@@ -32,7 +32,9 @@ from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.columns import Schemas
 from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
 from fpdfp.federation.questions import (
+    CalibrationQuestion,
     ConcordanceQuestion,
+    EvaluationQuestion,
     LogRankQuestion,
     ModelSpec,
     MomentsQuestion,
@@ -50,6 +52,7 @@ from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival
 from fpdfp.linops import LinOp
 from fpdfp.losses import Losses
+from fpdfp.methods.base import Method
 from fpdfp.precondition.base import full
 from fpdfp.privacy.fixed_point import WIDE, from_wide
 from fpdfp.privacy.masks import Membership, add_up
@@ -66,7 +69,7 @@ if TYPE_CHECKING:
 ENDLESS, BEYOND = 2.0**59, 2.0**58
 #: The questions about losses that sites answer, since their answers add up as they are.
 ANSWERED = frozenset({
-    "sums_at", "duals", "constants", "information", "overdispersion", "spread", "many_points", "dual_sums",
+    "sums_at", "duals", "information", "overdispersion", "jeffreys", "spread", "many_points", "dual_sums",
     "held_scores",
 })  # fmt: skip
 
@@ -122,17 +125,16 @@ def about_of(question: Question) -> About:
         return About(by=question.group, response_of=question.response, times=question.times)
     if isinstance(question, LogRankQuestion):
         return About(by=question.group)
-    if isinstance(question, ProportionalityQuestion | ConcordanceQuestion):
-        return About(question.spec.design, combined=True)
-    raise RefusalError(f"at the level 'sums' there is no answer to {question.name!r}: {NO_SUMS.get(question.name, '')}")
+    if isinstance(question, AT_POINTS):
+        return About(question.spec.design, question.spec.classes, combined=True)
+    raise RefusalError(
+        f"at the level 'sums' there is no answer to {question.name!r}: it is about each site by itself, as its "
+        "baseline hazard is"
+    )
 
 
-#: Why the answers to other questions do not add up.
-NO_SUMS = {
-    "evaluation": "predictions are compared by counts over cells that each site chooses for itself",
-    "calibration": "it asks for a model of the predictions at each site",
-    "baseline": "each site has a baseline hazard of its own",
-}
+#: Questions about tables at the coefficients of a model.
+AT_POINTS = (ProportionalityQuestion, ConcordanceQuestion, EvaluationQuestion, CalibrationQuestion)
 
 
 # --- Answers as numbers that add up -----------------------------------------------------------------------------------
@@ -159,12 +161,18 @@ def to_sums(question: Question, tree: Tree) -> Tree:
         lost = np.zeros(tree["left"].shape) if tree["lost"] is None else tree["lost"]
         flags = {"rounded": int(tree["rounded"]), "halved": int(tree["lost"] is not None)}
         return {name: tree[name] for name in ("start", "entered", "left", "events")} | {"lost": lost} | flags
+    if isinstance(question, CalibrationQuestion):
+        return {name: one for name, one in tree.items() if one is not None}
+    if isinstance(question, EvaluationQuestion):  # cells and calibrations are a site's own
+        told = {name: tree[name] for name in ("rows", "sums", "totals")}
+        told |= {"cells": len(tree["predictors"]), "hidden": int("accuracy" in tree["withheld"])}
+        return told | {"more": [to_sums(question, one) for one in tree["more"]]}
     return tree
 
 
 def _refuse_hidden(hidden: bool, why: str) -> None:
     if hidden:
-        raise RefusalError(f"an answer of this site does not add up with those of others: {why}")
+        raise RefusalError(f"an answer of this site cannot be added to other sites' answers: {why}")
 
 
 def from_sums(question: Question, sums: Tree) -> Tree:
@@ -187,6 +195,15 @@ def from_sums(question: Question, sums: Tree) -> Tree:
         found = {name: sums[name] for name in ("start", "entered", "left", "events")}
         lost = sums["lost"] if sums["halved"] else None
         return found | {"times": question.times, "delayed": False, "rounded": sums["rounded"] > 0, "lost": lost}
+    if isinstance(question, CalibrationQuestion):
+        return sums | {"meat": None, "null_deviance": None}
+    if isinstance(question, EvaluationQuestion):
+        return {
+            "rows": sums["rows"], "sums": sums["sums"], "totals": sums["totals"], "areas": np.zeros((0, 3)),
+            "predictors": [], "residuals": [], "own": np.zeros(0), "own_sums": [], "hits": None,
+            "withheld": [name for name, one in (("auc", "cells"), ("accuracy", "hidden")) if sums[one]],
+            "more": [from_sums(question, one) for one in sums["more"]],
+        }  # fmt: skip
     return sums
 
 
@@ -203,7 +220,7 @@ def split(tree: Any) -> tuple[Any, list[Array]]:
         parts = [split(one) for one in tree]
         return [["list"], *(form for form, _ in parts)], [x for _, numbers in parts for x in numbers]
     if isinstance(tree, bool) or not isinstance(tree, int | float | np.ndarray):
-        raise RefusalError("an answer has more than numbers, and does not add up with those of other sites")
+        raise RefusalError("an answer holds more than numbers, so it cannot be added to other sites' answers")
     if isinstance(tree, np.ndarray):
         return [tree.dtype.str, list(tree.shape)], [tree.astype(np.float64).reshape(-1)]
     return "i" if isinstance(tree, int) else "f", [np.array([tree], dtype=np.float64)]
@@ -228,7 +245,7 @@ def merge(form: Any, numbers: Array) -> Any:
             number = float(numbers[taken - 1]) if taken <= len(numbers) else 0.0
             return round(number) if form == "i" else number
         if not (isinstance(form, list) and len(form) == 2 and form[0] in TYPES and isinstance(form[1], list)):
-            raise MessageError("the form of a masked sum is none")
+            raise MessageError("a masked sum has an invalid form")
         if not all(type(one) is int and 0 <= one <= len(numbers) for one in form[1]):
             raise MessageError("the form of a masked sum has other numbers than the sum")
         count = int(np.prod(form[1], dtype=np.int64))
@@ -291,12 +308,12 @@ class Members:
         self.run = secrets.token_hex(16)
         self.exchanges = self.up = self.down = 0
         self._membership: Membership | None = None
-        self._statements: dict[str, dict[str, list[bytes]]] = {}
+        self._statements: dict[str, dict[str, Tree]] = {}
 
-    def exchange(self, tree: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask all sites the same; return their replies."""
+    def exchange(self, tree: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Ask all sites the same, with something of its own for each perhaps; return their replies."""
         self.exchanges += 1
-        return self.federation.exchange(self.run, {name: dict(tree) for name in self.names})
+        return self.federation.exchange(self.run, {name: {**tree, **(own or {}).get(name, {})} for name in self.names})
 
     def meet(self) -> Membership:
         """Have the members make keys of this run with each other; two exchanges, once."""
@@ -333,9 +350,7 @@ class Members:
     def sum(self, about: About, ask: Tree) -> Any:
         """Return the tree of numbers that all members together answer."""
         self.meet()
-        tree = dump(about)
-        request = {"kind": "sum", "about": tree, "statements": self._state(tree), "ask": ask}
-        replies = self.exchange(request)
+        replies = self.exchange({"kind": "sum", "ask": ask}, self._state(dump(about), ask))
         self.down += len(self.names) * payload(ask)
         forms = [reply.get("form") for reply in replies.values()]
         if any(form != forms[0] for form in forms):
@@ -345,12 +360,15 @@ class Members:
             raise RefusalError("a number of some site is too large to be added up exactly: scale the columns")
         return merge(forms[0], numbers[1:])
 
-    def _state(self, about: Tree) -> dict[str, list[bytes]]:
-        """Return what all members state about a design, asked once."""
+    def _state(self, about: Tree, ask: Tree) -> dict[str, Tree]:
+        """Return for each member what the others have stated to it, asked once for each design."""
         key = digest(about).hex()
         if key not in self._statements:
-            told = self.exchange({"kind": "varying", "about": about})
-            self._statements[key] = {name: [reply["varying"], reply["signature"]] for name, reply in told.items()}
+            told = self.exchange({"kind": "varying", "ask": ask})
+            self._statements[key] = {
+                name: {"statements": {other: told[other]["statements"][name] for other in self.names if other != name}}
+                for name in self.names
+            }
         return self._statements[key]
 
 
@@ -496,16 +514,18 @@ class MaskedEngine(RemoteEngine):
     def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
         raise NotImplementedError("at the level 'sums' sites are asked questions whose answers add up")
 
-    def add_options(self, problem: Problem, options: RunOptions) -> RunOptions:
+    def add_options(self, problem: Problem, options: RunOptions, method: Method | None) -> RunOptions:
         for name, usual in (("compressor", "auto"), ("downlink", "auto")):
             if getattr(options, name) not in (usual, None):
                 raise ArgumentError(name, "must be None at the level 'sums', where sums are exact")
         if options.clients_per_round not in (None, 1) or options.drop_out > 0:
             raise ArgumentError("clients_per_round", "must be None at the level 'sums': all members take part")
+        assert isinstance(problem.losses, MaskedLosses)
+        problem.losses.exact = method is not None and not method.traits.needs_hessians
         return options
 
     def ask(self, question: Question, features: bytes = b"") -> Tree:
-        """Return the sums that a question about losses, of some features or of all, asks for."""
+        """Return the sums that a question about losses needs, of some features or of all."""
         ask: Tree = {
             "kind": "losses",
             "spec": self._tree,
@@ -520,17 +540,16 @@ class MaskedEngine(RemoteEngine):
         return MaskedClients(self, problem)
 
     def ask_facts(self, features: bytes = b"") -> MaskedLosses:
-        rows, lipschitz, unknown = self.ask(SumsAt(("facts",)))["facts"]
+        found = self.ask(SumsAt(("facts",)))
+        rows, unknown = found["facts"]
         self._rows = round(float(rows))
-        return MaskedLosses(self, self._rows, np.inf if unknown else float(lipschitz) / self._rows)
+        return MaskedLosses(self, self._rows, None if unknown else found["gradient"] / self._rows)
 
     def at(self, x: Array, parts: Sequence[Any], features: bytes = b"") -> dict[str, Array]:
         raise NotImplementedError
 
     def constants(self, factor: LinOp | None, batch_size: int | None, features: bytes = b"") -> Array:
-        known = self.agreed is not None and self.agreed.factor is factor
-        found = self.ask(Constants(None if known else factor, self.agreed if known else None, batch_size), features)
-        return np.atleast_1d(found["constants"])
+        raise NotImplementedError
 
     def duals(
         self, x: Array, ask: Mapping[str, Any], weights: Array, shapes: Mapping[str, Shape], parts: Sequence[Any] = (),
@@ -545,11 +564,21 @@ class MaskedEngine(RemoteEngine):
 
 
 class MaskedLosses(RemoteLosses):
-    """The mean loss over the rows of all members, as the loss of one client."""
+    """The mean loss over the rows of all members, as the loss of one client.
+
+    Parameters
+    ----------
+    engine, rows, features
+        The way to the members, the number of rows, and the features, all by default.
+    diagonal
+        The diagonal of a bound of the Hessian; None if there is no such bound.
+    """
 
     engine: MaskedEngine
+    #: Whether a method's steps depend on the Lipschitz constant: then the whole bound of the Hessian is asked for.
+    exact = False
 
-    def __init__(self, engine: MaskedEngine, rows: int, lipschitz: float, features: bytes = b"") -> None:
+    def __init__(self, engine: MaskedEngine, rows: int, diagonal: Array | None, features: bytes = b"") -> None:
         like = _like(engine.spec)
         like = like.restrict(np.frombuffer(features, np.int64)) if features else like
         zero = np.zeros(1)
@@ -558,12 +587,39 @@ class MaskedLosses(RemoteLosses):
             like.hessians(np.zeros(like.shape), np.arange(0)) is not None, like.has_duals, like.can_restrict,
             like.is_convex, like.feature_digests, [np.asarray(one, np.float64) for one in like.constants()], zero, zero,
         )  # fmt: skip
-        super().__init__(engine, [facts], [LossBounds(np.array([lipschitz]), like.least_convexity)], features)
+        # a trace is at least the largest eigenvalue
+        largest = np.array([np.inf if diagonal is None else diagonal.sum()])
+        super().__init__(engine, [facts], [LossBounds(largest, like.least_convexity)], features)
         self.answers._facts.clear()  # values at the probe were not asked
+        self._diagonal = diagonal
         #: What was asked at the last point: a run that has needed a Hessian needs one at the next point too.
         self._wanted: tuple[Part, ...] = ("value", "gradient")
         self._known: dict[tuple[str, bytes], Array] = {}
         self._started: dict[str, Tree] = {}
+
+    def lipschitz(self) -> Array:
+        if self.exact and self.smooth:
+            return np.linalg.eigvalsh(self._bound())[-1:]
+        return self._lipschitz
+
+    def lipschitz_in(self, factor: LinOp) -> Array:
+        if not self.smooth or len(self.shape) > 1:
+            return self.lipschitz() * factor.squared_norm
+        bound = self._bound()
+        columns = np.stack([factor.adjoint(bound @ factor.apply(one)) for one in np.eye(len(bound))])
+        return np.linalg.eigvalsh((columns + columns.T) / 2)[-1:]
+
+    def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
+        raise RefusalError("at the level 'sums' there are no mini-batches")
+
+    def _bound(self) -> Array:
+        """Return the matrix that bounds the Hessian everywhere, or its diagonal times the number of features."""
+        try:
+            found: Array = full(self._begin("curvature")["matrix"])
+        except RefusalError:  # sites do not tell products of two columns
+            assert self._diagonal is not None
+            found = np.diag(self._diagonal * len(self._diagonal))
+        return found
 
     def _ask(self, part: Part, x: Array) -> Array:
         """Return a sum at a point; with it comes what was asked at the point before."""
@@ -600,7 +656,7 @@ class MaskedLosses(RemoteLosses):
         self, x: Array, clients: IntArray, batch_size: int | None = None, draws: Draws | None = None
     ) -> Array:
         if batch_size is not None:
-            raise RefusalError("at the level 'sums' there are no mini-batches")
+            raise RefusalError("at the level 'sums' mini-batches are not available")
         point = x if x.shape == self.shape else x[0]
         return np.repeat(self._ask("gradient", point)[None], len(clients), axis=0)
 
@@ -621,8 +677,10 @@ class MaskedLosses(RemoteLosses):
         return self._ask("information", x)[None]
 
     def start_model(self, clients: IntArray, *, level: bool = False) -> tuple[Array, Array] | None:
+        if level:  # each site would be at a level of its own
+            return None
         try:
-            found = self._begin("level" if level else "start")
+            found = self._begin("start")
         except RefusalError:  # too few rows of a site decide about it: the fit starts at zero
             return None
         if found["outside"][0]:
@@ -633,8 +691,7 @@ class MaskedLosses(RemoteLosses):
         return full(self._begin("curvature")["matrix"])[None]
 
     def curvature_diagonals(self, clients: IntArray) -> Array | None:
-        bounds = self.curvatures(clients)
-        return None if bounds is None else np.diagonal(bounds, axis1=1, axis2=2)
+        return None if self._diagonal is None else self._diagonal[None]
 
     def curvature_products(self, clients: IntArray, vectors: Array) -> Array | None:
         bounds = self.curvatures(clients)
@@ -643,14 +700,15 @@ class MaskedLosses(RemoteLosses):
     def slope_bounds(self, clients: IntArray) -> Array | None:
         if not len(clients):
             return super().slope_bounds(clients)
-        slopes: Array = self._begin("slopes")["gradient"][None]
-        return slopes
+        squares: Array = self._begin("slopes")["gradient"][None]
+        return np.sqrt(squares)
 
     def restrict(self, features: IntArray) -> MaskedLosses:
         whole = np.frombuffer(self.features, np.int64) if self.features else np.arange(self.shape[-1])
-        chosen = whole[features].tobytes()
-        found = self.engine.ask(SumsAt(("facts",)), chosen)["facts"]
-        return MaskedLosses(self.engine, int(self.sizes.sum()), np.inf if found[2] else float(found[1]), chosen)
+        diagonal = None if self._diagonal is None else self._diagonal[features]
+        made = MaskedLosses(self.engine, int(self.sizes.sum()), diagonal, whole[features].tobytes())
+        made.exact = self.exact
+        return made
 
 
 def _like(spec: ModelSpec) -> Any:

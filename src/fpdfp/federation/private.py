@@ -42,8 +42,9 @@ class Privacy:
         ``"drop"`` rows longer than the radius of the policies, or ``"scale"`` them to it: that is biased, and there are
         no intervals, but with a radius that many rows exceed predictions are better.
     mechanism
-        ``"newton"`` for Newton steps, or ``"statistics"`` for one release of sufficient statistics. Least squares are
-        always from statistics.
+        ``"newton"`` for Newton steps, ``"statistics"`` for one release of sufficient statistics, or ``"gradients"`` for
+        proximal gradient steps, which suit many features. Least squares are always from statistics, and so is a
+        logistic model where the budget pays for fewer than three Newton steps.
 
     Examples
     --------
@@ -62,7 +63,7 @@ class Privacy:
         _checks.real("rows", self.rows, positive=True)
         mu_of(self.epsilon, self.delta)
         _checks.choice("long_rows", self.long_rows, get_args(LongRows))
-        _checks.choice("mechanism", self.mechanism, ("newton", "statistics"))
+        _checks.choice("mechanism", self.mechanism, ("newton", "statistics", "gradients"))
         for name, ends in self.ranges.items():
             if len(ends) != 2 or not -math.inf < ends[0] < ends[1] < math.inf:
                 raise ArgumentError("ranges", f"must be the least and largest value of features, got {name}: {ends!r}")
@@ -84,7 +85,7 @@ class PrivateCohort(TableCohort):
     def __init__(self, federation: Exchanging, privacy: Privacy | None) -> None:
         if privacy is None:
             raise ArgumentError(
-                "privacy", "must say what a fit may cost at sites of the level 'private', as "
+                "privacy", "must state the budget of a fit at sites of the level 'private', such as "
                 "Federation(study, privacy=fpdfp.Privacy(rows=9000, epsilon=0.5))",
             )  # fmt: skip
         self.members, self.privacy = Members(federation), privacy
@@ -120,7 +121,7 @@ class PrivateCohort(TableCohort):
         if isinstance(question, MomentsQuestion) and question.diagonal:
             return [self._moments(question)]
         raise RefusalError(
-            f"at the level 'private' there is no answer to {question.name!r}: sites release sums with noise for "
+            f"at the level 'private' sites do not answer {question.name!r}: they release sums with noise for "
             "logistic and linear models alone"
         )
 
@@ -145,7 +146,7 @@ class PrivateCohort(TableCohort):
         return (low + high) / 2.0, (high - low) / 2.0
 
     def losses(self, spec: ModelSpec) -> Losses:
-        raise RefusalError("at the level 'private' a fit asks for sums with noise, and not for losses")
+        raise RefusalError("at the level 'private' sites release sums with noise, and no losses")
 
     def asking(self, spec: ModelSpec) -> tuple[float, Any]:
         """Return the sites' radius, and a function that asks them for a release of a model."""

@@ -6,15 +6,16 @@ kind                  sums    private  answer
 ``schema``            yes     yes      the columns that the policy declares; nothing is read from the table
 ``budget``            yes     yes      what is left
 ``join``, ``meet``    yes     masked   this site's key of a run, signed; the keys of all members
-``varying``           yes             which columns of a design vary here, signed
+``varying``           yes             which columns of a question vary here, sealed for each other member
 ``sum``               yes             an answer that adds up (:mod:`fpdfp.federation.masked`), masked (128 bits)
 ``release``                   yes      a sum with noise (:mod:`fpdfp.privacy.releases`); masked with members
 ====================  ======  =======  ==========================================================================
 
 At ``sums`` an answer is the one that the filter lets through, with all its rules about rows and points, since a sum in
 which only one row differs from zero is that row's. Beside them, what varies at fewer than three members is refused: a
-sum over the others is zero or known, so that it is one site's. Sites send each other what varies, in signed statements
-that the analyst hands on and cannot change; that much all learn.
+sum over the others is zero or known, so that it is one site's. Sites state to each other what varies, under seals of
+pairs of sites: the analyst hands statements on, and can neither read nor change them. They are about questions alone
+that the filter lets through at the site that states.
 
 At ``private`` no refusal depends on rows. Rows that a design cannot take, that are too long, or whose outcome is not
 one of the classes do not count, each for itself. The ledger is written before a reply leaves. The noise is a function
@@ -29,36 +30,47 @@ import hmac
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.cohorts import requests as parcels
-from fpdfp.cohorts.losses import LARGEST_SIZE, Duals, LossConstants, SumsAtDuals
+from fpdfp.cohorts.losses import LARGEST_SIZE, Duals, SumsAtDuals
 from fpdfp.cohorts.many_points import Evaluations
-from fpdfp.cohorts.question import questions
+from fpdfp.cohorts.question import Points, Question, questions
 from fpdfp.cohorts.serialization import pack, validate
+from fpdfp.cohorts.sums import SumsAt
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
 from fpdfp.families.base import link_of
 from fpdfp.federation import guard
 from fpdfp.federation.descriptives import group_rows, values_of
-from fpdfp.federation.masked import ANSWERED, About, about_of, answer_tree, digest, split, to_sums
+from fpdfp.federation.masked import ANSWERED, AT_POINTS, About, about_of, answer_tree, digest, split, to_sums
 from fpdfp.federation.policy import MEMBERS, Policy
-from fpdfp.federation.questions import ColumnSchema, Kind, ModelSpec, RiskQuestion, Schema, dump
+from fpdfp.federation.questions import (
+    CalibrationQuestion,
+    ColumnSchema,
+    Kind,
+    ModelSpec,
+    RiskQuestion,
+    Schema,
+    SumsQuestion,
+    dump,
+)
 from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
-from fpdfp.federation.row_shares import OutsideError, respond
+from fpdfp.federation.row_shares import FULL_DOMAIN, OutsideError, respond
 from fpdfp.federation.seal import Secret
-from fpdfp.formula.coding import Design
+from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import codes, evaluate
 from fpdfp.formula.tree import Survival, columns_of
+from fpdfp.losses.classes import ClassModel, Ordinal, Softmax
 from fpdfp.losses.cox import Cox
-from fpdfp.losses.glm import Logistic
+from fpdfp.losses.glm import GLM, Logistic
 from fpdfp.privacy.fixed_point import WIDE, WORD, to_wide
 from fpdfp.privacy.journal import Journal
 from fpdfp.privacy.ledger import Ledger
-from fpdfp.privacy.masks import Masker, Membership, RunKey, pair_keys, run_key
+from fpdfp.privacy.masks import Masker, Membership, RunKey, note_members, pair_keys, run_key
 from fpdfp.privacy.noise import Stream
 from fpdfp.privacy.releases import Release, Rows, add_noise, bounded, exact_sum
 from fpdfp.problem import LocalLosses
@@ -71,10 +83,16 @@ MASKS, LEDGER = "masks.journal", "privacy.journal"
 #: The least eigenvalue of the correlations of a site's columns and response, for which all combinations vary.
 CLEAR = 1e-6
 #: The questions about tables whose answers may be added up.
-SUMMED = ("sums", "moments", "description", "histogram", "risk", "log_rank", "proportionality", "concordance")
-#: The least curvature of the rows at a point, relative to that where all have the same prediction: at points where the
-#: other sites' rows add nothing, a sum is one site's.
+SUMMED = (
+    "sums", "moments", "description", "histogram", "risk", "log_rank", "proportionality", "concordance", "evaluation",
+    "calibration",
+)  # fmt: skip
+#: The least curvature of the rows at a point, relative to that where all have the same prediction, and the inverse of
+#: the most: at points where other sites' rows add nothing, or one site's very much, a sum is that site's.
 LEAST_SHARE = 0.05
+#: As how many refusals a number counts that is too large: how many sites have one is told, and halving a range finds
+#: the size of the largest.
+OVERFLOW = 10
 #: How many runs a site remembers the keys of, and how many models.
 RUNS, MODELS = 16, 16
 
@@ -84,13 +102,6 @@ def refuse(rule: str, sentence: str, detail: str = "") -> Refusal:
     return Refusal(sentence, detail, rule)
 
 
-class Statement(NamedTuple):
-    """The columns of a model that vary at a site, and whether all combinations do: one byte each, and a signature."""
-
-    varying: bytes
-    signature: bytes
-
-
 def run_name(run: str) -> bytes:
     """Return a run's name as masks have it."""
     return hashlib.sha256(b"fpdfp run" + run.encode()).digest()
@@ -98,12 +109,7 @@ def run_name(run: str) -> bytes:
 
 def membership_of(policy: Policy) -> Membership:
     """Return the members that a policy names."""
-    return Membership({name: bytes.fromhex(key) for name, key in policy.members.items()}, MEMBERS)
-
-
-def varying_statement(membership: Membership, run: bytes, spec: bytes, varying: bytes) -> bytes:
-    """Return what a site signs."""
-    return b"fpdfp varying" + run + membership.digest + spec + varying
+    return Membership({name: bytes.fromhex(key) for name, key in policy.members.items()})
 
 
 class ProtectedGuard(RequestGuard):
@@ -112,11 +118,11 @@ class ProtectedGuard(RequestGuard):
     Parameters
     ----------
     name, table, policy, folder
-        As those of :class:`RequestGuard`.
+        As in :class:`RequestGuard`.
     """
 
     kinds: Mapping[str, str] = {
-        "schema": "schema", "budget": "schema", "join": "fits", "meet": "fits", "varying": "fits", "release": "fits",
+        "schema": "schema", "budget": "schema", "join": "fits", "meet": "fits", "release": "fits",
         "losses": "fits", **{kind: KINDS[kind] for kind in SUMMED},
     }  # fmt: skip
 
@@ -129,6 +135,8 @@ class ProtectedGuard(RequestGuard):
         super().__init__(name, table, policy, folder)
         self._maskers: dict[str, Masker] = {}
         self._made: dict[bytes, Model] = {}
+        #: What varies here, by what an answer is about; a table with other variables has another.
+        self._varying: tuple[Any, dict[bytes, tuple[list[str], bytes]]] = None, {}
         self._journal: Journal | None = None
         self._ledger: Ledger | None = None
         try:
@@ -175,7 +183,7 @@ class ProtectedGuard(RequestGuard):
     @staticmethod
     def _inner(asked: dict[str, Any], kind: str) -> str:
         """Return what is asked inside of a sum; sums alone are of what is summed."""
-        if kind != "sum":
+        if kind not in ("sum", "varying"):
             return kind if kind not in (*SUMMED, "losses") else ""
         ask = asked.get("ask")
         inner = ask.get("kind") if isinstance(ask, dict) else None
@@ -254,7 +262,7 @@ class ProtectedGuard(RequestGuard):
 
     def _read_model(self, asked: dict[str, Any]) -> tuple[ModelSpec, bytes]:
         spec: ModelSpec = self.questions.read_spec(asked.get("spec"))
-        check_plain(spec, times=self.policy.level == "sums")
+        check_plain(spec, self.policy.level)
         return spec, digest(dump(spec))
 
     def _model(self, spec: ModelSpec, digest: bytes) -> Model:
@@ -265,6 +273,17 @@ class ProtectedGuard(RequestGuard):
         return self._made[digest]
 
     def _states(self, about: About) -> tuple[list[str], bytes]:
+        """Return what :meth:`_find_states` finds, kept for the last few designs."""
+        if self._varying[0] is not self.table:
+            self._varying = self.table, {}
+        key, known = digest(dump(about)), self._varying[1]
+        if key not in known:
+            known[key] = self._find_states(about)
+            while len(known) > MODELS:
+                known.pop(next(iter(known)))
+        return known[key]
+
+    def _find_states(self, about: About) -> tuple[list[str], bytes]:
         """Return names of all that must vary at three members, and how it does here.
 
         0 is for what is zero in all rows, 1 for what varies or is there, 2 for what has another number in all rows.
@@ -280,19 +299,24 @@ class ProtectedGuard(RequestGuard):
             design = about.design
             rows = self.table.complete(design)[1]
             X = rows.matrix_of(design, np.zeros(0))
-            for name, column in zip(design.names, X.T, strict=True):
-                note(f"the column {name!r}", column)
-            columns = [X]
+            columns = list(zip(design.names, X.T, strict=True))
             if about.response and not isinstance(design.response, Survival):
                 y = np.asarray(rows.response(design.response, about.classes), np.float64)
-                columns.append(y[:, None])
-                for code, level in enumerate(about.classes):
-                    note(f"the class {level!r} of the response", np.append(y == code, False))
-                if not about.classes:
-                    note("the response", y)
+                outcomes = [
+                    (f"the class {level!r} of the response", y == code) for code, level in enumerate(about.classes)
+                ]
+                columns += outcomes[1:] or [("the response", y)]
+                for name, rest in outcomes[:1]:
+                    note(name, rest)
+            if design.offset is not None:
+                columns.append(("the offset", rows.number("the offset", design.offset)))
+            if design.weights is not None:
+                columns.append(("the weight", rows.weigh(design.weights)))
+            for name, column in columns:
+                note(name if name.startswith("the ") else f"the column {name!r}", column)
             if about.combined:
                 names.append("a combination of columns")
-                states.append(int(_combined(np.column_stack(columns))))
+                states.append(int(_combined(np.column_stack([column for _, column in columns]))))
         group, groups = group_rows(self.table, about.by)
         for factor in (*about.factors, *([] if about.by is None else [about.by])):
             found = codes(factor.coded, factor.levels, self.table)
@@ -315,45 +339,52 @@ class ProtectedGuard(RequestGuard):
                     note("a number of rows that leave between two times", np.array([0.0, count]))
         return names, bytes(states)
 
-    def _read_about(self, tree: Any) -> About:
-        """Return what an answer is about, checked by the rules of the filter about columns."""
-        about: About = validate(tree, About, "what a sum is about")
+    def _read_ask(self, ask: Any) -> tuple[Question | None, About]:
+        """Return the question of a sum, None if it is about losses, and its subject, by the rules of the filter."""
+        if not isinstance(ask, dict):
+            raise MessageError("a sum must be of a question")
+        question: Question | None = None
+        if ask["kind"] == "losses":
+            spec = self._read_model(ask)[0]
+            about = About(spec.design, spec.classes, combined=True)
+        else:
+            question = self.questions.read_question({"kind": ask["kind"], "question": ask.get("question")})
+            try:
+                about = about_of(question)
+            except RefusalError as error:
+                raise refuse("kinds", str(error)) from None
         if about.design is not None:
-            check_design(about.design)
+            check_design(about.design, self.policy.level)
             self._check_design(about.design, np.zeros(0))
         named = [one.coded for one in (*about.factors, about.by) if one is not None]
         for name in (*about.columns, *named, *columns_of(about.response_of)):
             guard.check_column(name, self.policy)
-        return about
+        return question, about
 
     def _tell_varying(self, asked: dict[str, Any]) -> dict[str, Any]:
-        about = self._read_about(asked.get("about"))
+        """Return for each other member what varies here, if this site may answer the question at all."""
+        masker, ask = self._masker(asked), asked["ask"]
+        question, about = self._read_ask(ask)
         guard.check_size(len(self.table), 0, self.policy)
-        states = self._states(about)[1]
-        told = varying_statement(self._members(), run_name(str(asked["run"])), digest(dump(about)), states)
-        return {"varying": states, "signature": self.secret.identity.sign(told)}
+        if question is None:
+            spec, of = self._read_model(ask)
+            guard.check_sums(self.table.answer(SumsQuestion(spec.design, spec.classes)), spec.design, self.policy)
+            self._model(spec, of)
+        else:
+            self._answer_table(question, ask)
+        states, of = self._states(about)[1], digest(dump(about))
+        return {"statements": {name: masker.seal(name, states, of) for name in masker.others}}
 
     def _check_varying(self, asked: dict[str, Any], about: About) -> None:
         """Refuse an answer about anything that varies at fewer than three members."""
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-        members, run, of = self._members(), run_name(str(asked["run"])), digest(dump(about))
-        statements = read_pairs(asked.get("statements"), Statement)
-        if set(statements) != set(members.identities):
+        masker, of, given = self._masker(asked), digest(dump(about)), asked.get("statements")
+        if not isinstance(given, dict) or set(given) != set(masker.others):
             raise Refusal("a masked sum needs the statement of every member", rule="members")
         names, own = self._states(about)
-        for name, one in statements.items():
-            key = Ed25519PublicKey.from_public_bytes(members.identities[name])
-            try:
-                key.verify(one.signature, varying_statement(members, run, of, one.varying))
-            except InvalidSignature:
-                raise Refusal(f"the statement of {name} is not signed by it", rule="members") from None
-            if len(one.varying) != len(own) or not set(one.varying) <= {0, 1, 2}:
-                raise MessageError("a statement must have 0, 1 or 2 for each of what must vary")
-        if statements[self.name].varying != own:
-            raise Refusal("the statement of this site is one of other data", rule="members")
-        states = np.array([list(one.varying) for one in statements.values()])
+        told = [own, *(masker.unseal(name, one, of) for name, one in given.items())]
+        if any(len(one) != len(own) or not set(one) <= {0, 1, 2} for one in told):
+            raise MessageError("a statement must have 0, 1 or 2 for each of what must vary")
+        states = np.array([list(one) for one in told])
         # colluding sites may state what they like, and know their part of a sum
         least = max(MEMBERS, self.policy.colluding + 2)
         for name, column in zip(names, states.T, strict=True):
@@ -366,22 +397,39 @@ class ProtectedGuard(RequestGuard):
 
     def _answer_sum(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return an answer that adds up, under this site's masks."""
-        about, ask, masker = self._read_about(asked.get("about")), asked["ask"], self._masker(asked)
+        ask, masker = asked["ask"], self._masker(asked)
+        question, about = self._read_ask(ask)
         self._check_varying(asked, about)
+        tree = self._sum_losses(ask) if question is None else self._answer_table(question, ask)
         try:
-            if ask["kind"] == "losses":
-                tree = self._sum_losses(ask, about)
-            else:
-                question = self.questions.read_question({"kind": ask["kind"], "question": ask.get("question")})
-                if digest(dump(about_of(question))) != digest(dump(about)):
-                    raise MessageError("a sum must be about what it asks")
-                tree = super()._compute(ask, ask["kind"])["reply"]
-                tree = to_sums(question, self._count(question) if isinstance(question, RiskQuestion) else tree)
             form, numbers = split(tree)
         except RefusalError as error:
             raise refuse("kinds", str(error)) from None
-        request = pack({"kind": "sum", "about": digest(dump(about)), "ask": ask})
+        assert self._journal is not None
+        note_members(self._journal, self._members(), self.policy.colluding)
+        request = pack({"kind": "sum", "ask": ask})
         return {"words": masker.mask(self._encode(numbers), WIDE, request).tobytes(), "form": form}
+
+    def _answer_table(self, question: Question, ask: Any) -> Any:
+        """Return the numbers of an answer about tables that add up, by all rules of the filter."""
+        if isinstance(question, AT_POINTS):
+            self._check_predictions(question)
+        tree = super()._compute(ask, ask["kind"])["reply"]
+        try:
+            return to_sums(question, self._count(question) if isinstance(question, RiskQuestion) else tree)
+        except RefusalError as error:
+            raise refuse("kinds", str(error)) from None
+
+    def _check_predictions(self, question: Any) -> None:
+        """Check the model of a question about predictions, and its points."""
+        check_plain(question.spec, "sums")
+        losses = self._losses(question.spec)
+        for x in (question.x, *getattr(question, "more", ())):
+            check_share(losses, x)
+        if isinstance(question, CalibrationQuestion) and isinstance(losses, Cox):
+            check_share(losses, question.point[-1] * question.x)
+        elif isinstance(question, CalibrationQuestion) and losses.form != "quadratic":
+            compare_curvatures(losses, curvatures(guard.along(losses, question.x), question.point))
 
     def _encode(self, numbers: list[Array]) -> Any:
         """Return wide integers: whether a number is too large, then all of them, or zeros.
@@ -392,7 +440,8 @@ class ProtectedGuard(RequestGuard):
         try:
             return to_wide(told, sites)
         except Refusal:
-            self._count_refusal()
+            for _ in range(OVERFLOW):
+                self._count_refusal()
             return to_wide(np.append(1.0, np.zeros(len(told) - 1)), sites)
 
     def _count(self, question: RiskQuestion) -> dict[str, Any]:
@@ -412,47 +461,20 @@ class ProtectedGuard(RequestGuard):
         return tree
 
     @staticmethod
-    def _check_share(losses: Any, question: Any, features: Any) -> None:
-        """Refuse points at which this site's rows have next to no curvature, unless all sites have the same there."""
-        if losses.form == "quadratic" or len(losses.shape) != 1:
-            return
-        about = question.points_at(losses.shape if features is None else (len(features),))
-        if about is None:
-            return
-        null, cox = np.zeros(losses.shape), isinstance(losses, Cox)
-        if not cox:
-            family = (losses._as_glm if isinstance(losses, Logistic) else losses).distribution
-            y = losses._rows.y.astype(np.float64)
-            null[-1] = float(
-                link_of(family.link, np.array([np.average(y > 0 if isinstance(losses, Logistic) else y)]))[0]
-            )
+    def _check_points(losses: Any, about: Points | None, features: Any) -> None:
+        """Check the points of a question about all features, or about some."""
+        for given in () if about is None else about.x:
+            x = np.zeros(losses.shape)
+            x[..., slice(None) if features is None else features] = given
+            check_share(losses, x)
 
-        def curvature(x: Array) -> float:
-            try:
-                return float(sum(one.bend.sum() for one in respond(losses, x, 0) if one.bend is not None))
-            except OutsideError:
-                return 0.0
-
-        needed = LEAST_SHARE * curvature(null)
-        for given in about.x:
-            x = np.asarray(given, np.float64) if features is None else null * 0.0
-            if features is not None:
-                x[features] = given
-            if x[: None if cox else -1].any() and curvature(x) < needed:
-                raise refuse(
-                    "points", "this site does not answer at this point: its rows would add next to nothing, so that "
-                    "the sum would be the sum of other sites",
-                )  # fmt: skip
-
-    def _sum_losses(self, ask: dict[str, Any], about: About) -> dict[str, Any]:
+    def _sum_losses(self, ask: Any) -> dict[str, Any]:
         """Return this site's part of the sums of a question about the losses of a model."""
         spec, of = self._read_model(ask)
-        if digest(dump(About(spec.design, spec.classes, combined=True))) != digest(dump(about)):
-            raise MessageError("a sum must be about what it asks")
         asked: Any = ask.get("question")
         (name,) = asked if isinstance(asked, dict) and len(asked) == 1 else ("",)
         if name not in ANSWERED:
-            raise refuse("kinds", f"at the level 'sums' there is no answer to {name!a} about losses")
+            raise refuse("kinds", f"at the level 'sums' sites do not answer {name!a} about losses")
         question: Any = validate(parcels.load(asked[name]), questions()[name], f"a question for {name}")
         if name in TESTS and "tests" not in self.policy.kinds:
             raise refuse("kinds", "this site does not send what standard errors need (tests)")
@@ -469,22 +491,29 @@ class ProtectedGuard(RequestGuard):
         if type(total) is not int or not 1 <= total <= LARGEST_SIZE:
             raise MessageError("rows must be a number of rows")
         whole: Any = model.site.whole
-        self._check_share(whole._rule.losses, question, ask.get("features"))
+        self._check_points(whole._rule.losses, question.points_at(losses.shape), ask.get("features"))
         share = np.array([rows / total])
         if isinstance(question, Duals):
             if question.x is None:
                 raise MessageError("a question about dual points must have its point")
             question = dataclasses.replace(question, weights=share)
+        if isinstance(question, SumsAt) and question.parts == ("level",):
+            raise refuse("kinds", "each site has a mean outcome of its own, so that models from there do not add up")
+        bounds = isinstance(question, SumsAt) and question.parts[0] in ("facts", "curvature", "slopes")
+        if bounds and spec.design.weights is not None and question.parts != ("facts",):
+            raise refuse("kinds", "bounds for weighted rows go by the largest weight of each site, and do not add up")
         if isinstance(question, Evaluations):
             # multiples of a step that is a site's own would be known from few sums of them
             question = dataclasses.replace(question, slope_bits=EXACT, rest_bits=EXACT)
         local = LocalLosses(model.site.offer(question, losses), np.arange(1), share, (), 1.0)
         answer = question.answer(local)
-        if isinstance(answer, LossConstants):
-            return {"constants": share * answer.constants}
         if isinstance(answer, SumsAtDuals):
             return answer_tree(answer)
         tree = answer_tree(question.add_up(answer, np.arange(1)))
+        if bounds and question.parts == ("slopes",):  # squares add up over rows, and their roots do not
+            tree["gradient"] = tree["gradient"] ** 2 / share
+        if bounds and spec.design.weights is not None:
+            tree["facts"][1], tree["gradient"] = 1.0, 0.0 * tree["gradient"]
         if isinstance(question, Evaluations):
             if len(question.curved):
                 points = question.points(math.prod(losses.shape))
@@ -540,29 +569,93 @@ def declared_schema(policy: Policy) -> Schema:
         levels: tuple[Any, ...] = (False, True) if kind == "truth" else tuple(given.get("levels") or ())
         columns.append(ColumnSchema(name, kind, given.get("unit"), 1, levels, (1,) * len(levels)))
     if any(column.kind not in get_args(Kind) for column in columns):
-        raise MessageError("the type of a declared column is none")
+        raise MessageError("a declared column has an unknown type")
     return Schema(None, tuple(columns))
 
 
-def check_plain(spec: ModelSpec, *, times: bool = False) -> None:
-    """Refuse models that have more than columns of rows: sites, periods, strata, weights and clusters."""
-    if spec.family not in (("GLM", "Logistic", "LeastSquares", "Cox") if times else ("Logistic", "LeastSquares")):
-        raise refuse("kinds", f"there are no models of the family {spec.family} at this level")
+def check_plain(spec: ModelSpec, level: str) -> None:
+    """Refuse models that have more than columns of rows: sites, periods, strata, and weights of classes."""
+    if level == "private" and spec.family not in ("Logistic", "LeastSquares"):
+        raise refuse("kinds", f"models of the family {spec.family} are not available at this level")
     if spec.effects or spec.several_rows or spec.class_weights:
         raise refuse("kinds", "models have no site effects, periods and weights of classes at this level")
-    if not spec.intercept and not (times and spec.family == "Cox"):
+    if not spec.intercept and spec.family not in ("Cox", "Ordinal"):
         raise refuse("kinds", "models have an intercept at this level")
-    check_design(spec.design)
-    if isinstance(spec.design.response, Survival) and not times:
+    check_design(spec.design, level)
+    if isinstance(spec.design.response, Survival) and level == "private":
         raise refuse("kinds", "the response is a column at this level, and not times of events")
 
 
-def check_design(design: Design) -> None:
-    """Refuse designs that have more than columns of rows."""
-    if design.strata or design.cluster or design.weights or design.offset is not None:
-        raise refuse("kinds", "models have no strata, clusters, weights and offsets at this level")
+def check_design(design: Design, level: str) -> None:
+    """Refuse designs whose sums may be of few sites, or of few rows."""
+    if design.strata or design.cluster:
+        raise refuse("kinds", "models have no strata and clusters at this level: one may belong to a single site")
+    if isinstance(design.weights, InverseWeights):
+        raise refuse("kinds", "rows have no inverse probabilities as weights at this level: few rows may have them all")
+    if level == "private" and (design.weights is not None or design.offset is not None):
+        raise refuse(
+            "kinds", "models have no weights and offsets at this level: rows would have no bounded part in sums"
+        )
     if design.filled:
         raise refuse("kinds", 'rows with missing values are dropped at this level: missing="drop"')
+
+
+def check_share(losses: Any, x: Array) -> None:
+    """Refuse a point at which a site's rows have next to no curvature, or very much, unless all sites have it there.
+
+    Curvature is compared with that where all rows have the same prediction, for every pair of classes by itself.
+    """
+    slopes = x if isinstance(losses, Cox) else x.reshape(-1, losses.n_features)[:, :-1]
+    if isinstance(losses, Ordinal):
+        slopes = x[: losses.n_features]
+    if losses.form == "quadratic" or not slopes.any():
+        return
+    compare_curvatures(losses, curvatures(losses, x))
+
+
+def compare_curvatures(losses: Any, found: list[float]) -> None:
+    """Refuse curvatures of a site's rows that are next to nothing, or very large, beside those of a constant."""
+    usual = usual_curvatures(losses)
+    unbounded = isinstance(losses, GLM) and losses.distribution.link not in FULL_DOMAIN
+    for here, there in zip(found or [0.0] * len(usual), usual, strict=True):
+        if not here >= LEAST_SHARE * there:
+            raise refuse(
+                "points", "this site does not answer at this point: its rows would add next to nothing, so that the "
+                "sum would be the sum of other sites",
+            )  # fmt: skip
+        if unbounded and here * LEAST_SHARE > there:
+            raise refuse("points", "this site does not answer at this point: its rows would add nearly all of the sum")
+
+
+def curvatures(losses: Any, x: Array) -> list[float]:
+    """Return the curvature of all rows at a point, for each pair of classes; none outside the domain."""
+    try:
+        return [float(one.bend.sum()) for one in respond(losses, x, 0) if one.bend is not None]
+    except OutsideError:
+        return []
+
+
+def usual_curvatures(losses: Any) -> list[float]:
+    """Return the curvatures where all rows have the same prediction, which fits them."""
+    if isinstance(losses, Cox):
+        return curvatures(losses, np.zeros(losses.shape))
+    y, weights = losses._rows.y, losses.weights_of_rows
+    total = float(weights.sum())
+    if isinstance(losses, Softmax | ClassModel):
+        classes = np.bincount(y.astype(np.int64), weights, minlength=losses.n_classes)
+        if isinstance(losses, Ordinal):
+            below = np.cumsum(classes)[:-1]
+            return [float(one) for one in below * (total - below) / total]
+        present = classes[np.bincount(y.astype(np.int64), minlength=losses.n_classes) > 0]
+        return [float(a * b / total) for i, a in enumerate(present) for b in present[:i]]
+    x, family = np.zeros(losses.shape), (losses._as_glm if isinstance(losses, Logistic) else losses).distribution
+    outcomes = y > 0 if isinstance(losses, Logistic) else y
+    shifts = np.zeros(len(y)) if losses._rows.shifts is None else losses._rows.shifts
+    if family.link == "log":
+        x[-1] = math.log(float(weights @ outcomes / (weights @ np.exp(shifts))))
+    else:
+        x[-1] = link_of(family.link, np.array([np.average(outcomes, weights=weights)]))[0] - np.average(shifts)
+    return curvatures(losses, x)
 
 
 def _combined(columns: Array) -> bool:

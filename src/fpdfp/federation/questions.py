@@ -130,9 +130,9 @@ class Sums:
 
 
 class SumsTotal(NamedTuple):
-    """What several sites answer about a design: sums, but for the numbers of rows, which are by site.
+    """Answers of several sites about a design: sums, but for the numbers of rows, which are by site.
 
-    Sites tell how many rows they have with their columns, and with the losses of a model how many of them are used.
+    Sites count the rows that they have with their columns, and with the losses of a model how many of them are used.
     Rows in which a term is not finite are at sites that have no guard, since a guard refuses them.
     """
 
@@ -585,7 +585,7 @@ class CalibrationQuestion(Question):
 
 
 def check_point(spec: ModelSpec, x: Array) -> None:
-    """Refuse coefficients that are not those of a model."""
+    """Refuse coefficients that do not belong to a model."""
     classes = len(spec.classes)
     shapes = {
         "Softmax": (classes, spec.columns), "Multinomial": ((classes - 1) * spec.columns,),
@@ -597,7 +597,7 @@ def check_point(spec: ModelSpec, x: Array) -> None:
 
 
 def check_coefficients(spec: ModelSpec, x: Array) -> None:
-    """Refuse coefficients that are not those of a model of times."""
+    """Refuse coefficients that do not belong to a model of times."""
     if spec.family != "Cox" or x.shape != (spec.columns,) or x.dtype != np.float64:
         raise MessageError(f"x must be the {spec.columns} coefficients of a Cox model in float64")
 

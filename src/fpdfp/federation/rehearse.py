@@ -203,7 +203,8 @@ def rehearse(
             Federation(rehearsal.study.folder, run="rehearsal") as sites,
         ):
             say(f"hub and sites are running, after {time.monotonic() - started:.1f} s")
-            say(str(sites.describe()))
+            for line in str(sites.describe()).splitlines():
+                say(line)
             started = time.monotonic()
             summary = fitted.fit(sites, model).summary()
             usage = sites.usage

@@ -79,6 +79,10 @@ WORDS = {
     "gather": "what a preconditioner is made of",
     "constants": "constants in other coordinates",
     "at": "losses or gradients at a point",
+    "sums_at": "sums for a model",
+    "join": "this site's key of a run",
+    "meet": "the keys of the other members",
+    "release": "a sum with noise",
     "duals": "sums for an error bound",
     "answers": "a certificate",
     "memory": "all that clients remember",
@@ -258,6 +262,7 @@ class RequestGuard:
 
     def _formula(self, asked: dict[str, Any]) -> str:
         """Return the formula of what is asked, and its digest, where it has one."""
+        asked = asked["ask"] if isinstance(asked.get("ask"), dict) else asked
         given = asked.get("spec", asked.get("question"))
         if not isinstance(given, dict) or not ({"design", "spec", "response"} & set(given)):
             return ""
@@ -399,7 +404,7 @@ class RequestGuard:
         return answer
 
     def _answer_descriptive(self, question: Any) -> Any:
-        """Answer a question about columns by group: rows that tell few are withheld, or refused."""
+        """Answer a question about columns by group: groups of few rows are withheld, or refused."""
         factors = [one.coded for one in (*getattr(question, "factors", ()), question.by) if one is not None]
         for name in (*question.columns, *factors):
             guard.check_column(name, self.policy)
@@ -556,7 +561,10 @@ def describe(asked: dict[str, Any]) -> str:
     >>> describe({"kind": "request", "request": {"update": {"round": 3}, "at": {"parts": ["gradients"]}}})
     "a round's work (round 4); losses or gradients at a point (gradients)"
     """
-    kind, request = asked.get("kind"), asked.get("request")
+    kind, request, ask = asked.get("kind"), asked.get("request"), asked.get("ask")
+    if kind in ("sum", "varying") and isinstance(ask, dict):
+        inner = {"kind": "request", "request": ask.get("question")} if ask.get("kind") == "losses" else ask
+        return ("masked: " if kind == "sum" else "what varies, for ") + describe(inner)
     if kind == "plan":
         return f"{WORDS['plan']}: {_counted(asked, 'problems')}, {_counted(asked, 'folds')}"
     if kind != "request" or not isinstance(request, dict):
@@ -568,7 +576,7 @@ def describe(asked: dict[str, Any]) -> str:
         part, detail = name if name in WORDS else "gather", ""
         if part == "update" and type(given.get("round")) is int:
             detail = f" (round {given['round'] + 1})"
-        elif part == "at" and isinstance(given.get("parts"), list):
+        elif part in ("at", "sums_at") and isinstance(given.get("parts"), list):
             detail = f" ({', '.join(str(one)[:16] for one in given['parts'][:2])})"
         elif part == "duals":
             detail = f" ({str(given.get('part'))[:16]})"

@@ -71,7 +71,7 @@ class Slots:
                 yield contents[start : start + self.length]
 
     def write(self, place: int, content: bytes) -> None:
-        """Write a place; raise OSError where there is no room."""
+        """Write a place; raise OSError if the disk is full."""
         if self._file < 0:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,6 +1,6 @@
 """How many rows share a sum: of weights, of columns and their combinations, and of a loss at a point.
 
-Whatever a site tells is Σ c_i r_i over its rows. It says something of few rows where few of the c_i are large, which
+Every answer of a site is Σ c_i r_i over its rows. It says something of few rows where few of the c_i are large, which
 :func:`effective` measures for c, :func:`shares` for columns and :func:`leverages` for all combinations of columns.
 """
 
@@ -77,7 +77,7 @@ class OutsideError(Exception):
 class Response(NamedTuple):
     """The response of rows to a point: the weights of features in the gradient and their curvature, or None.
 
-    ``what`` says of what they are, behind "the curvature" or "the sum".
+    ``what`` names them, behind "the curvature" or "the sum".
     """
 
     what: str
@@ -164,7 +164,7 @@ def respond_at_start(losses: Any, client: int) -> list[Response]:
 
 
 def _bend_of(losses: GLM, z: Array, y: Array, weights: Array) -> Array:
-    """Return the expected curvature of rows; raise OutsideError where a number is none that could be one elsewhere."""
+    """Return the expected curvature of rows; raise OutsideError at a point outside the domain of the loss."""
     family = losses.distribution
     bend = family.functions.weight(z, y, family.parameters) * weights
     value = family.functions.value(z, y, family.parameters)

@@ -211,7 +211,9 @@ class Sealer:
     def greet(self, site: str) -> bytes:
         """Return a greeting for a site; refuse a site whose key is not known."""
         if site not in self._pins:
-            raise ArgumentError("sites", f"must have keys that you know: `fpdfp federation trust` notes that of {site}")
+            raise ArgumentError(
+                "sites", f"must have keys that you know: `fpdfp federation trust` notes the key of {site}"
+            )
         self._greeted[site] = private = secrets.token_bytes(KEY)
         key = _public(private)
         return HELLO + key + self._secret.identity.sign(_greeting(self._study, self._pins[site], key))

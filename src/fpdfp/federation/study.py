@@ -279,7 +279,7 @@ class Study:
         Parameters
         ----------
         folder
-            A folder that is not there yet; its name becomes that of the study.
+            A folder that is not there yet; its name becomes the study's.
         sites
             The names of the sites, in the order in which their sums are added.
         hosts, port
@@ -374,7 +374,7 @@ class Study:
         return True
 
     def warnings(self) -> list[str]:
-        """Say which certificates end soon: the hub's, the authority's, and those of members."""
+        """Say which certificates end soon: the hub's, the authority's, and the members'."""
         own = {"the certificate of the hub": self.credentials().certificate}
         own["the certificate of the study's authority"] = self.authority.public.read_bytes()
         found = [warn(whose, keys.validity(pem)) for whose, pem in own.items()]

@@ -108,7 +108,7 @@ def score_model(rows: Any, spec: ModelSpec, x: Array, more: Sequence[Array]) -> 
 
 
 def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
-    """Return the response of each row, NaN where it is none; of times the time."""
+    """Return the response of each row, NaN where it is missing; of times the time."""
     if not isinstance(node, Survival):
         return evaluate(node, rows, {})
     time, event = evaluate(node.leaves, rows, {}), evaluate(node.event, rows, {})
@@ -125,7 +125,7 @@ def read_times(node: Survival, rows: Rows) -> Times:
     if bad:
         raise ArgumentError(
             "the response",
-            f"is no event time in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
+            f"is not an event time in {bad} of {len(rows)} rows: times must be numbers, events 0 or 1, and rows must "
             "enter before they leave",
         )
     entry = None if node.enters is None else evaluate(node.enters, rows, {})
@@ -381,7 +381,7 @@ class SiteTable:
         """Return the rows that are used as a model has them; ``site`` is the name of the site that has them.
 
         Where effects change with time, and with ``split``, a row becomes one for each stretch up to an event of any
-        row, with the time of its end in the features; rows of a person belong together.
+        row, with the time of its end in the features. Rows of a person belong together.
         """
         used, rows = self.complete(spec.design)
         if not used.any():
@@ -455,7 +455,7 @@ class SiteTable:
         return X
 
     def response(self, node: Expression | Survival, classes: tuple[Level, ...]) -> Array:
-        """Return the response of all rows: numbers, or those of classes."""
+        """Return the response of all rows: numbers, or numbers of classes."""
         if classes and isinstance(node, ColumnNode):
             return codes(node.column, classes, self).astype(np.float64)
         if isinstance(node, Survival):

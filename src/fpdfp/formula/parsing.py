@@ -68,7 +68,7 @@ def parse(text: str) -> Formula:
     polynomials ``poly(x, 2)``. A definition such as ``cut(x, [40, 60])`` (:func:`parse_variable`) is a column. A
     response ``cbind(successes, failures)`` has the share of successes, and trials as weights. ``offset(…)`` is added to
     the linear predictor unchanged, with no coefficient. A response ``Surv(time, event)`` or
-    ``Surv(start, stop, event)`` is the time of an event, and with it ``strata(a, b)`` names columns whose levels have
+    ``Surv(start, stop, event)`` is the time of an event. With it ``strata(a, b)`` names columns whose levels have
     hazards of their own, and ``cluster(subject)`` the column that names which rows belong together.
 
     >>> formula = parse("died ~ age + C(stage, ref='I') + I(log(dose) > 2)")

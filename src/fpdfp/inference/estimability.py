@@ -67,7 +67,7 @@ OWN = 1e-11
 
 
 class Alias(NamedTuple):
-    """Which coefficients are estimated, which are excluded, and what those excluded are made of.
+    """Estimated and excluded coefficients, and the columns that make up the excluded ones.
 
     Attributes
     ----------

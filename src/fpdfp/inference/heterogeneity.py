@@ -308,7 +308,7 @@ class HeterogeneityTable(Section):
 
     @property
     def note(self) -> str:
-        """How the estimates and errors of sites were made."""
+        """The way in which estimates and errors of sites were made."""
         return next(iter(self.coefficients.values())).note
 
     __repr__ = __str__

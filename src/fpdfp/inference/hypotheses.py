@@ -43,10 +43,11 @@ class HypothesisTest:
 
     def __str__(self) -> str:
         p = f"p {'' if self.p < 0.001 else '= '}{format_p(self.p)}"
+        shown = format_number(0.0 if self.statistic < 5e-4 else self.statistic)
         if self.df_residual is None:
-            return f"{self.name}: χ² = {format_number(self.statistic)} on {self.df} degrees of freedom, {p}"
+            return f"{self.name}: χ² = {shown} on {self.df} degrees of freedom, {p}"
         degrees = f"{self.df} and {self.df_residual:g} degrees of freedom"
-        return f"{self.name}: F = {format_number(self.statistic)} on {degrees}, {p}"
+        return f"{self.name}: F = {shown} on {degrees}, {p}"
 
     __repr__ = __str__
 
@@ -153,8 +154,8 @@ def likelihood_ratio_test(small: Summary, large: Summary) -> HypothesisTest:
     if (small.sites, small.rows) != (large.sites, large.rows):
         raise ArgumentError(
             "large",
-            f"must be a model of the same rows, but {sum(small.rows):,} and {sum(large.rows):,} were used; rows that a "
-            "further column lacks must be left out of both",
+            f"must be a model of the same rows, but {sum(small.rows):,} and {sum(large.rows):,} were used; exclude "
+            "rows with missing values from both",
         )
     df = large.parameters - small.parameters
     if df < 1:

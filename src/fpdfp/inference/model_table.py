@@ -61,11 +61,11 @@ class ModelTable:
         return html_table(["", *headings], self.rows) + notes
 
     def to_html(self, path: Any = None) -> str | None:
-        """Write the table as HTML to a file, or return the text if there is no path."""
+        """Write the table as HTML to a file, or return the text without a path."""
         return write_text(path, self._repr_html_())
 
     def to_csv(self, path: Any = None) -> str | None:
-        """Write the table as CSV to a file, or return the text if there is no path."""
+        """Write the table as CSV to a file, or return the text without a path."""
         import csv
         import io
 
@@ -74,7 +74,7 @@ class ModelTable:
         return write_text(path, text.getvalue())
 
     def to_latex(self, path: Any = None) -> str | None:
-        """Write the table in LaTeX (package booktabs) to a file, or return the text if there is no path."""
+        """Write the table in LaTeX (package booktabs) to a file, or return the text without a path."""
         names, *rest = self._grid()
         return write_text(path, latex_table(names, rest, self.notes))
 

@@ -245,11 +245,11 @@ class Summary(Section):
         return write_text(path, text)
 
     def to_html(self, path: Any = None) -> str | None:
-        """Write the summary as HTML to a file, as a notebook shows it, or return the text if there is no path."""
+        """Write the summary as HTML to a file, as a notebook shows it, or return the text without a path."""
         return write_text(path, self._repr_html_())
 
     def to_latex(self, path: Any = None) -> str | None:
-        """Write the coefficients as a table in LaTeX (package booktabs), or return the text if there is no path."""
+        """Write the coefficients as a table in LaTeX (package booktabs), or return the text without a path."""
         if self.table is not None:
             headings, rows = self.table.cells()
             cells = [[name, *row] for name, row in zip(self.table.names, rows, strict=True)]

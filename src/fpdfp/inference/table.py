@@ -59,7 +59,7 @@ class Table:
         What exp of a coefficient is, ``"odds ratio"`` for instance: it is shown next to the coefficient, and the limits
         are its own. None for no such column.
     constants
-        The names of intercepts and thresholds, of which exp is no ratio.
+        The names of intercepts and thresholds, whose exponential is not a ratio.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class Table:
         """Return the columns of the table by heading.
 
         With ``exponentiate`` the standard error is omitted, since a ratio's limits do not follow from it. With
-        ``ratios`` the limits are those of ratios.
+        ``ratios`` the limits are of ratios.
         """
         lower, upper = self.intervals().T
         tests = {"z" if self.df is None else "t": self.statistics, "p": self.p_values}
@@ -306,7 +306,7 @@ def latex_table(headings: Sequence[str], rows: Sequence[Sequence[str]], notes: S
 
 
 def write_text(path: Any, text: str) -> str | None:
-    """Write a text into a file, or return it if there is no path."""
+    """Write a text into a file, or return it without a path."""
     if path is None:
         return text
     try:

@@ -66,7 +66,7 @@ class DualPoints(Protocol):
     def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
         """Return Aᵀcθ with s = 1: the gradient of h at x without a direction.
 
-        ``gap`` says that the gap with s = 1 will be asked for next: it may come along.
+        ``gap`` announces that the gap with s = 1 is requested next: it may come along.
         """
 
     def gap(self, direction: Array | None, scale: float) -> float:
@@ -241,8 +241,8 @@ class Losses(abc.ABC):
     def jeffreys_at(self, x: Array, clients: IntArray, inverse: Array) -> Array | None:
         """Return each client's part of the gradient of ½ log det I at x: the Jeffreys penalty of Firth.
 
-        It is ½ tr(V ∂I_i/∂x_j) for each coefficient j, with I_i the information of client i and V = I⁻¹ that of all
-        clients, which ``inverse`` is. None for losses without it.
+        It is ½ tr(V ∂I_i/∂x_j) for each coefficient j, with I_i the information of client i and V = I⁻¹ the inverse for
+        all clients, which ``inverse`` is. None for losses without it.
         """
         return None
 

@@ -619,7 +619,7 @@ class Ordinal(ClassModel):
               - F(\theta_{y_j - 1} - a_j^T b - o_j) \big) + \frac{1}{2} \sum_m l_{2,m} b_m^2
 
     with thresholds :math:`-\infty = \theta_{-1} < \theta_0 < \dots < \theta_{K-1} = \infty` between K classes and F the
-    logistic or the normal distribution function: a row is in one of the classes up to k with chance
+    logistic or the normal distribution function. A row is in one of the classes up to k with chance
     :math:`F(\theta_k - a_j^T b)`, as in ``polr`` of R's MASS. Rows need no intercept.
 
     x has the coefficients b, and then how much each threshold differs from :attr:`base`, so that x = 0 is in the

@@ -304,11 +304,11 @@ class Cox(LinearModel):
               \Big) + \frac{1}{2} \sum_m l_{2,m} x_m^2, \qquad z_j = a_j^T x + o_j,
 
     over the n_i rows that client i holds. The risk set R_j has the rows of the same client and stratum that entered
-    before the time of row j and have not left: every client has a baseline hazard of its own, and no row is compared
+    before the time of row j and have not left. Every client has a baseline hazard of its own, and no row is compared
     with another client's.
 
     The Hessian of each term is a covariance of rows in a risk set, hence at most the largest squared distance of a row
-    from their middle: gradients have a Lipschitz constant, though a large one. :class:`fpdfp.ProximalNewton` does not
+    from their middle. Gradients have a Lipschitz constant, though a large one. :class:`fpdfp.ProximalNewton` does not
     use it.
 
     Parameters

@@ -480,7 +480,7 @@ class GLM(OneForm):
         return numbers, np.asarray(X.T @ pull, dtype=np.float64), lower_triangle(gram(X, bend)), meat
 
     def cluster_sizes(self, client: int) -> IntArray:
-        """Return how many rows each cluster of a client has: ones where there are none."""
+        """Return how many rows each cluster of a client has: ones without clusters."""
         if self._rows.clusters is None:
             return np.ones(int(self.sizes[client]), dtype=np.int64)
         sizes: IntArray = np.unique(self._rows.clusters[self._place(client)], return_counts=True)[1]

@@ -56,11 +56,11 @@ class FedDecoupledProx(ProximalMethod):
         client i:        c_i = (P(x̄_k) − x̄_k+1)/ηγτ − (1/τ) Σ_t ∇̃f_i(z_i,t),   once it has x̄_k+1
 
     with P = prox_{ηγτ g∘B} and c_i = 0 at first. The iterate is P(x̄_k). The c_i have the mean 0, so that x̄_k+1 is
-    P(x̄_k) less ηγτ times the mean of all gradients, and at the solution every ẑ_i,t is x* − tγ∇f(x*), whose prox is x*:
-    neither local steps nor differences between clients move it. The paper has no name for the method.
+    P(x̄_k) less ηγτ times the mean of all gradients, and at the solution every ẑ_i,t is x* − tγ∇f(x*), whose prox is x*.
+    Neither local steps nor differences between clients move it. The paper has no name for the method.
 
     Where B is not the identity, ``inner`` describes how exactly the prox of g∘B is computed, by dual steps that start
-    from the dual point of P(x̄_k), which the server sends (m more numbers down); without it such a problem is refused.
+    from the dual point of P(x̄_k), which the server sends (m more numbers down). Without it such a problem is refused.
 
     What is proved: for f_i smooth, f strongly convex, all clients and γτη below a small constant over L, linear
     convergence to the solution, with mini-batches to a neighbourhood of it (Zhang, Hu and Johansson 2024). ``"auto"``

@@ -28,7 +28,7 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
 
     What is proved, without momentum, with full gradients, exact messages of the server and the exact prox of g∘B, for f
     convex and r = √(1 − a n/N), L̃ the root mean square of the clients' constants: E[F(x_k)] stays bounded for
-    γ ≤ 1/(L + L̃ r/(1 − r)), and for γ ≤ 1/(L + √2 L̃ r/(1 − r)) and f strongly convex with μ convergence is linear with
+    γ ≤ 1/(L + L̃ r/(1 − r)). For γ ≤ 1/(L + √2 L̃ r/(1 − r)) and f strongly convex with μ convergence is linear with
     the factor max(1 − γμ, (1 + r)/2). The proof is in ``docs/mathematics.md``. ``"auto"`` takes the second of these
     steps, with a bound of L. Nothing is proved with momentum, mini-batches, inexact proxes, or a compressed downlink.
 

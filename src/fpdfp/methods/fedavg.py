@@ -60,11 +60,11 @@ class FedAvg(LocalSGD):
 
     McMahan et al. divide by the weights of those who take part, Σ_S w_i x_i,τ / Σ_S w_i. With all clients, or with
     equal weights, that is the same. Otherwise it is not Σ w_i x_i,τ on average over draws (with n = 1 all clients would
-    count alike), so that the method would minimise another mean of the f_i; what is here is right on average, and the
+    count alike), so that the method would minimise another mean of the f_i. What is here is right on average, and the
     server need not know the weights.
 
     What is proved: with τ = 1 it is stochastic gradient descent. For τ > 1 and clients that differ, its fixed point
-    at a constant step is not the minimiser; for f strongly convex and steps of the order of 1/k,
+    at a constant step is not the minimiser. For f strongly convex and steps of the order of 1/k,
     E f(x_k) − f* = O(τ²/k) (X. Li et al., "On the convergence of FedAvg on non-IID data", ICLR 2020).
 
     Parameters

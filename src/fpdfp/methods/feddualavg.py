@@ -65,10 +65,10 @@ class FedDualAvg(ProximalMethod):
     averaging" of :class:`FedMiD`.
 
     Where B is not the identity, ``inner`` describes how exactly the prox of g∘B is computed, by dual steps that start
-    where the last ones ended (the server sends its dual point, m more numbers down); without it such a problem is
+    where the last ones ended (the server sends its dual point, m more numbers down). Without it such a problem is
     refused. The history counts the dual steps.
 
-    What is proved: for f convex, all clients, a constant step and no compressor, O(1/√(n k τ)) plus terms of higher
+    What is proved. For f convex, all clients, a constant step and no compressor, O(1/√(n k τ)) plus terms of higher
     order for a mean of the iterates, with bounded gradients and small client steps or with quadratic losses (Yuan et
     al. 2021). Nothing for falling steps, for the last iterate, or for compressed messages.
 

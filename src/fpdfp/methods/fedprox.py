@@ -32,7 +32,7 @@ class FedProx(LocalSGD):
         server:          x_k+1 = x_k + (1/n) Σ_S Q(x_i − x_k)
 
     With an ``inexactness`` η a client stops as soon as ‖∇h_i(x)‖ ≤ η ‖∇h_i(x_k)‖, as the paper defines an inexact
-    solution, and the history counts steps as inner steps and solves that took τ of them without getting there as
+    solution. The history counts steps as inner steps and solves that took τ of them without getting there as
     unsolved; without η, it takes τ steps. ρ = 0 is FedAvg. It minimises f alone.
 
     What is proved: for an exact or η-inexact local solve, bounded dissimilarity of the clients and ρ large enough,

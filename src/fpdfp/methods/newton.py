@@ -101,10 +101,10 @@ class NewtonPDFP(Method):
     H starts as a bound of the Hessian, so the first step is one of majorisation. E raises eigenvalues of H below a
     twentieth of the bound, or below the norm of what H was changed by in the round where that is less. When steps,
     smoothed over rounds, are four times as long as the least since all clients were first asked, a multiple of the
-    identity is added to it, or doubled; from 1 on the model is above f, and every step is one of majorisation. Matrices
+    identity is added to it, or doubled. From 1 on the model is above f, and every step is one of majorisation. Matrices
     go through BLAS and LAPACK, so the last bits may depend on the number of their threads.
 
-    What is proved: for g = 0, exact linear terms and f strongly convex with Lipschitz Hessians, near the solution,
+    What is proved. For g = 0, exact linear terms and f strongly convex with Lipschitz Hessians, near the solution,
     linear convergence at a rate that does not depend on the condition number, superlinear in the mean (FedNL, also for
     some clients). Nothing is proved far from the solution, with compressed linear terms, or for other g: from a start
     where a logistic loss is nearly flat the method can diverge. Zero is a good start.

@@ -42,7 +42,7 @@ class ProximalNewtonState(NamedTuple):
 
     ``numbers`` holds F at the accepted point, the share of the step that is tried, what the model promises that F
     decreases by, what the model before it promised, and a bound of how far the next point is above the model's minimum.
-    ``begins`` is ROWS or LEVEL while a model to start from is requested; afterwards OPEN as long as LEVEL may still be
+    ``begins`` is ROWS or LEVEL while a model to start from is requested. Afterwards OPEN as long as LEVEL may still be
     requested, since no point in the domain of f is known, and then DONE.
     """
 
@@ -82,7 +82,7 @@ class ProximalNewton(Method):
                     step from x_k is halved, and tried again
                     at an accepted x:  u = argmin_u ⟨∇f(x), u − x⟩ + ½ (u − x)ᵀH(u − x) + g(Bu), and u is sent next
 
-    No Lipschitz constant is needed, so f may be a Poisson, gamma or Cox loss: where f is convex and smooth on its
+    No Lipschitz constant is needed, so f may be a Poisson, gamma or Cox loss. Where f is convex and smooth on its
     domain and has a minimum, F decreases to its least value from any start in the domain, and near the minimum the
     error is squared by each round (where f is not convex, and Hessians are expected ones, it shrinks by a constant
     factor). Clients keep nothing, so that any of them can be replaced at any time.

@@ -164,7 +164,7 @@ class ShiftedPDFP(PreconditionedMethod):
     cost of the server alone) tend to the prox of g∘B.
 
     With ``batch_size`` a client's ∇f_i(z_k) is an estimate from some of its samples whose noise vanishes as well
-    (loopless SVRG): with probability p it computes the full gradient and remembers it with its point w_i, otherwise it
+    (loopless SVRG). With probability p it computes the full gradient and remembers it with its point w_i, otherwise it
     takes ∇f_batch(z_k) − ∇f_batch(w_i) + ∇f_i(w_i).
 
     The momentum β_k is FISTA's, restarted where it points uphill. An automatic γ grows, up to eight times, where
@@ -172,13 +172,13 @@ class ShiftedPDFP(PreconditionedMethod):
     has grown to eight times its least since the shifts were first learned, γ is halved for good and the momentum is
     restarted.
 
-    What is proved: without momentum, for γ ≤ 1/(L_max(1 + 6ζ + 6ω/n)), ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), an
+    What is proved. Without momentum, for γ ≤ 1/(L_max(1 + 6ζ + 6ω/n)), ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), an
     unbiased Q with E‖Q(x) − x‖² ≤ ω‖x‖², f_i convex and f strongly convex, linear convergence if BBᵀ is positive
     definite (one dual step) or if the prox of g∘B is exact. The proof is in ``docs/mathematics.md``, also for clients
     drawn with unequal probabilities p_i, where ĝ = h̄ + (1/N) Σ_S m_i/p_i. ``"auto"`` takes
-    γ = 1/(L + 2L̄ω'/N), ω' = (1 + ω)N/n − 1, with L of f, L̄ = ΣL_i²/ΣL_i of the clients, and the typical error of Q for
-    ω, which for a quantizer is far below the bound. Nothing is proved with that, with momentum, with inexact proxes,
-    with mini-batches, with a compressed downlink, or for other B.
+    γ = 1/(L + 2L̄ω'/N), ω' = (1 + ω)N/n − 1, with L of f, L̄ = ΣL_i²/ΣL_i of the clients. It takes the typical
+    error of Q for ω, which for a quantizer is far below the bound. Nothing is proved with that, with momentum, with
+    inexact proxes, with mini-batches, with a compressed downlink, or for other B.
 
     Parameters
     ----------

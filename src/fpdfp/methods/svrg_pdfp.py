@@ -37,7 +37,7 @@ class SVRGPDFP(Method):
                          x_k+1 = x½ − γ Bᵀ v_k+1
 
     A centralised method: it is meant for one client that holds all data. With several, each sends its u over a
-    mini-batch of its own, uncompressed, every round, and the server takes the step with their mean; they follow the
+    mini-batch of its own, uncompressed, every round, and the server takes the step with their mean. They follow the
     iterates themselves, so that a snapshot costs no message. Without mini-batches it is PDFP. Iterates and dual
     continue from one epoch to the next, as in the form for general convex f; the paper's other form, for f strongly
     convex, is not here.

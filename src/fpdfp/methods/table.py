@@ -35,47 +35,55 @@ ORDER: tuple[type[Method], ...] = (
     methods.ChambollePock,
 )
 
-#: The columns that say "yes" or "no", and the traits that they show.
+#: What the column "supports" lists, and the traits that it shows.
 ABILITIES = {
-    "partial participation": "partial_participation",
-    "unequal sampling": "unequal_sampling",
+    "partial": "partial_participation",
+    "sampling": "unequal_sampling",
     "compression": "compression",
     "downlink": "downlink",
-    "mini-batches": "mini_batches",
-    "local steps": "local_steps",
+    "batches": "mini_batches",
+    "local": "local_steps",
 }
-HEADER = ("method", "minimises", "sends", "numbers up", *ABILITIES, "needs")
+HEADER = ("method", "minimises", "sends", "numbers up", "supports", "needs")
 
 INTRODUCTION = """# Methods
 
-This page lists the needs and abilities of each method. It is generated from the declarations of the methods
-(`make tables`). `solve` checks the same declarations before the first round; an incompatible combination raises an
-error that names an alternative. [Choosing](choosing.md) recommends a method. Update rules and parameters are in the
-docstrings (`help(fpdfp.FedMiD)`).
+[Choosing](choosing.md) recommends a method. Update rules and parameters are in the docstrings (`help(fpdfp.FedMiD)`).
+`solve` checks the same declarations before the first round; an error names an alternative.
 
 In the table, d is the size of x and m the size of Bx. "sends" lists the fields of a client's reply;
-`solve(compressor={"x": …})` sets a compressor for each. "numbers up" counts the numbers that a client sends in a
-round, before compression. "unequal sampling" means that `solve(sampling=…)` may be other than `"uniform"`.
-"compression" is about the clients' messages, "downlink" about the server's.
+`solve(compressor={"x": …})` sets a compressor for each. "numbers up" is how many numbers a client sends in a round,
+before compression. All but `ProximalNewton` need a smooth f. Methods support
+
+* *partial*: some of the clients in a round;
+* *sampling*: `solve(sampling=…)` other than `"uniform"`;
+* *compression* of the clients' messages, unbiased unless *any* compressor will do;
+* *downlink*: compression of the server's messages;
+* *batches*: mini-batches;
+* *local*: several local steps in a round.
 """
 
 
 def needs(traits: Traits) -> str:
-    """Say what a method needs."""
-    wanted = ["f smooth"] if traits.needs_smooth else []
+    """Say what a method needs besides a smooth f."""
+    wanted = []
     if traits.solves == "f":
-        wanted.append("g = 0, or subgradients of g∘B by `penalty=`")
+        wanted.append("g = 0, or subgradients by `penalty=`")
     if traits.solves == "f + g":
-        wanted.append("B = I" + (", or an inner solve by `inner=`" if traits.with_inner_solve else ""))
-    if traits.compression and traits.needs_unbiased:
-        wanted.append("unbiased compressor")
+        wanted.append("B = I" + (", or `inner=`" if traits.with_inner_solve else ""))
     if traits.needs_hessians:
-        wanted.append("losses with known Hessians, dense ones of up to 2,000 features")
+        wanted.append("Hessians, dense ones of up to 2,000 features")
     if traits.needs_one_client:
         wanted.append("one client")
-    if traits.strong_convexity != "not needed":
-        wanted.append("f strongly convex" + (" for its rate" if traits.strong_convexity == "for its rate" else ""))
+    if traits.strong_convexity == "needed":
+        wanted.append("f strongly convex")
     return "; ".join(wanted)
+
+
+def supports(traits: Traits) -> str:
+    """List what a method supports."""
+    names = [name for name, trait in ABILITIES.items() if getattr(traits, trait)]
+    return ", ".join("any compression" if one == "compression" and not traits.needs_unbiased else one for one in names)
 
 
 def row(method: type[Method]) -> tuple[str, ...]:
@@ -86,7 +94,7 @@ def row(method: type[Method]) -> tuple[str, ...]:
         traits.solves,
         ", ".join(traits.sends),
         traits.uplink,
-        *("yes" if able else "no" for able in (getattr(traits, name) for name in ABILITIES.values())),
+        supports(traits),
         needs(traits),
     )
 
@@ -97,10 +105,10 @@ def markdown() -> str:
     for method in ORDER:
         name, *rest = row(method)
         lines.append(f"| `{name}` | " + " | ".join(rest) + " |")
-    lines += ["", "## What is proved", "", "| method | description | proved | reference |", "| --- " * 4 + "|"]
+    lines += ["", "## What is proved", "", "| method | proved | reference |", "| --- " * 3 + "|"]
     for method in ORDER:
         traits = method.traits
-        lines.append(f"| `{method.__name__}` | {traits.title} | {traits.proved} | {traits.reference} |")
+        lines.append(f"| `{method.__name__}` | {traits.proved} | {traits.reference} |")
     return "\n".join(lines) + "\n"
 
 

@@ -259,7 +259,7 @@ class FederatedModel(BaseEstimator):
         if self.run is not None and not isinstance(self.run, RunOptions):
             raise ArgumentTypeError("run", f"must be fpdfp.RunOptions or None, got {_checks.kind(self.run)}")
         if self.run is not None and (self.run.x0 is not None or self.run.metrics):
-            raise ArgumentError("run", "must have neither x0 nor metrics; give start, and see learning_curve")
+            raise ArgumentError("run", "must not have x0 or metrics; use start and learning_curve")
         given = RunOptions(progress=False) if self.run is None else self.run
         options = dataclasses.replace(given, tol=self._tol if given.tol is None else given.tol or None)
         penalty = as_model_penalty("l1" if self.penalty is None else self.penalty)
@@ -404,8 +404,8 @@ class FederatedModel(BaseEstimator):
         if design.cohort is not None and design.cohort.level == "private":
             if validation is not None or search is not None:
                 raise ArgumentError(
-                    "cv", "must be None at the level 'private', where each fit has a price: with "
-                    "Privacy(mechanism='statistics') the same release serves any penalty, and costs nothing again",
+                    "cv", "must be None at the level 'private', where each fit spends budget: with "
+                    "Privacy(mechanism='statistics') one release serves any penalty at no further cost",
                 )  # fmt: skip
             return fit_private(design, settings)
         if validation is not None:
@@ -498,8 +498,9 @@ class FederatedModel(BaseEstimator):
     ) -> ProfileIntervals:  # fmt: skip
         """Return intervals and tests of coefficients by the profile likelihood, as ``confint`` of R's MASS.
 
-        They hold better than those of :meth:`table` where rows are few or effects large, and with ``penalty="firth"``
-        also where outcomes are separated: then they are those of the penalised likelihood, as of R's ``logistf``. With
+        They hold better than the intervals of :meth:`table` where rows are few or effects large, and with
+        ``penalty="firth"``
+        also where outcomes are separated: then they belong to the penalised likelihood, as in R's ``logistf``. With
         a dispersion, limits are by the F distribution. Each limit takes some six exchanges with all sites (twice as
         many with Firth's penalty), and each test some four.
 
@@ -540,8 +541,8 @@ class FederatedModel(BaseEstimator):
         """Write the fitted model to a file of JSON, which :func:`fpdfp.load_model` reads.
 
         The file has the coefficients, the formula with its coding, means for missing values, the family with its
-        parameters, the classes, the sites with their rows and sums for standard errors, and how it was fitted; not the
-        history of the run. Parameters that are objects, such as a method or a graph, are named in it, and have their
+        parameters, the classes, the sites with their rows and sums for standard errors, and how it was fitted. It does
+        not have the history. Parameters that are objects, such as a method or a graph, are named in it, and have their
         defaults in the model that is read. With ``sites_`` of few rows the sums may show about them: a file is as
         confidential as ``information_``.
 
@@ -622,7 +623,7 @@ class FederatedModel(BaseEstimator):
 
         All draws travel in the same exchanges; sites do not learn which of them count. With few sites this shows
         little: there must be five. The model is not fitted. A penalty shrinks coefficients in every draw, so that
-        intervals are those of the penalised estimate, and need not cover the coefficients of the population.
+        intervals belong to the penalised estimate, and need not cover the coefficients of the population.
 
         Parameters
         ----------

@@ -162,7 +162,7 @@ class FederatedMultinomialRegression(ClassModel):
     coefficients_
         By class and name.
     deviance_, null_deviance_
-        Minus twice the log-likelihood, and that of the intercepts alone.
+        Minus twice the log-likelihood, and the same for the intercepts alone.
     sites_, rows_, left_out_, n_iter_, bits_up_, bits_down_, history_, result_
         As in :class:`FederatedGLM`.
 
@@ -249,9 +249,9 @@ class FederatedMultinomialRegression(ClassModel):
         return Compared(np.array(classes), (first, *(one for one in classes if one != first)))
 
     def decision_function(self, X: Any, *, offset: Any = None, site: Any = None) -> Array:
-        """Return the linear predictor of each class, 0 for the reference; with two classes that of the second.
+        """Return the linear predictor of each class, 0 for the reference; with two classes for the second alone.
 
-        The arguments are those of :meth:`predict`.
+        The arguments are as in :meth:`predict`.
         """
         rows = self._rows(X)
         return self.fitted_.decision_function(rows, offset=offset, site=site)
@@ -288,7 +288,7 @@ class FederatedOrdinalRegression(ClassModel):
     coefficients_
         Both by name; thresholds are named ``"low|high"`` by the classes at their sides.
     deviance_, null_deviance_
-        Minus twice the log-likelihood, and that of the thresholds alone.
+        Minus twice the log-likelihood, and the same for the thresholds alone.
     sites_, rows_, left_out_, n_iter_, bits_up_, bits_down_, history_, result_
         As in :class:`FederatedGLM`.
 

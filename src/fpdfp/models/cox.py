@@ -34,7 +34,7 @@ from fpdfp.traffic import count_exchange
 class FederatedCoxRegression(FederatedModel):
     r"""Cox's proportional hazards, stratified by site; rows stay at their sites.
 
-    The hazard of a row a of site i is :math:`h_i(t) \exp(a^T w)`: every site, and every stratum within it, has a
+    The hazard of a row a of site i is :math:`h_i(t) \exp(a^T w)`. Every site, and every stratum within it, has a
     baseline hazard of its own, and no row is compared with one of another site. Minimises minus the partial
     log-likelihood divided by the number of rows, plus one of the penalties of :class:`FederatedLogisticRegression`,
     none by default. Without a penalty it is R's ``coxph(Surv(time, event) ~ … + strata(site))``, in about its
@@ -68,11 +68,11 @@ class FederatedCoxRegression(FederatedModel):
     coefficients_
         The same by name.
     deviance_, null_deviance_
-        Minus twice the partial log-likelihood, and that of no features; None where it was not requested.
+        Minus twice the partial log-likelihood, and the same without features; None where it was not requested.
     score_statistic_
         The statistic of the score test that all coefficients are 0, the log-rank test for groups; None likewise.
     events_
-        The number of events of each site; None where there are no baselines.
+        The number of events of each site; None without baselines.
     baselines_
         By site and by stratum, the baseline hazard (:class:`fpdfp.survival.Baseline`); None if a site refuses.
     concordance_

@@ -38,7 +38,7 @@ class FederatedLogisticRegressionCV(FederatedLogisticRegression):
     Attributes
     ----------
     alpha_, alpha_min_, alpha_1se_
-        The weight that was chosen, and that of either rule.
+        The weight that was chosen, and the weight by either rule.
     penalty_
         The penalty with the weight and the options that were chosen.
     alphas_
@@ -54,7 +54,7 @@ class FederatedLogisticRegressionCV(FederatedLogisticRegression):
     path_
         The coefficients of all weights, fitted to all rows (:class:`fpdfp.Path`).
     n_iter_, bits_up_, bits_down_
-        All rounds and bits, those of the cross-validation included.
+        All rounds and bits, the cross-validation included.
 
     Examples
     --------
@@ -198,7 +198,8 @@ class FederatedCoxRegressionCV(FederatedCoxRegression):
     """A Cox model whose penalty weight is chosen by cross-validation; see
     :class:`FederatedLogisticRegressionCV` and :class:`FederatedCoxRegression`.
 
-    The deviance of rows excluded is what they add to that of the others, per event (van Houwelingen et al. 2006).
+    The deviance of rows excluded is what they add to the deviance of the others, per event (van Houwelingen et al.
+    2006).
     """  # noqa: D205
 
     def __init__(

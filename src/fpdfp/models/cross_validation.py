@@ -76,7 +76,7 @@ class PenalisedModels:
     ) -> tuple[Array, Anchor | None]:
         """Return the weights, and the solution of the first one if it is trivial.
 
-        No ridge makes coefficients zero: its largest weight is that of an elastic net with a thousandth of l1.
+        No ridge makes coefficients zero: its largest weight is as for an elastic net with a thousandth of l1.
         """
         penalty: ModelPenalty = self.settings.penalty
         share = mixing.get("l1_ratio", getattr(penalty, "l1_ratio", 1.0))
@@ -192,16 +192,17 @@ class CrossValidation:
     ----------
     folds
         In how many folds each site divides its rows at random, classes evenly; ``"sites"`` to exclude one site at a
-        time; or an array with the fold of each row, a splitter of scikit-learn, or its pairs of training and test rows,
+        time. Or an array with the fold of each row, a splitter of scikit-learn, or its pairs of training and test rows,
         whose test rows must be all rows once.
     alphas
         How many weights, from the smallest whose solution is zero down to ``ratio`` times that; or the weights.
     ratio
         The least weight relative to the largest.
     scoring
-        ``"deviance"``: that of the rows left out, divided by their weight. Or, in one more exchange, ``"brier"``,
+        ``"deviance"``: the deviance of the excluded rows, divided by their weight. Or, in one more exchange,
+        ``"brier"``,
         ``"accuracy"`` or ``"auc"`` for classes, ``"mse"`` or ``"mae"`` for numbers, ``"concordance"`` for times. The
-        area under the ROC curve (of several classes the mean of each against all others) is that of histograms of the
+        area under the ROC curve (of several classes the mean of each against all others) comes from histograms of the
         linear predictor with 1,002 cells, in two exchanges; ``score_bound_`` describes how far it is off at most.
         Sites with a policy show deviances and Brier scores only.
     rule
@@ -209,8 +210,8 @@ class CrossValidation:
         standard error of that.
     tol, rounds
         The relative accuracy of the problems of the cross-validation, as it is estimated, and the most exchanges.
-        Scores are about the root of it from exact ones: with 1e-4 the weight of the best score is found up to 41 steps
-        of 100 away, with 1e-7 it is that of exact scores, or its neighbour.
+        Scores are about the root of it from exact ones. With 1e-4 the weight of the best score is found up to 41 steps
+        of 100 away, with 1e-7 it is the weight of exact scores, or its neighbour.
     checkpoint
         A folder to which all answers of sites, and the fit at the end, are written. After an interruption the same
         ``fit`` continues there, to exactly the bits of one that was not interrupted; nothing is asked, nor paid for,
@@ -249,7 +250,7 @@ def cross_validate(
 ) -> FitResult:  # fmt: skip
     """Choose a weight, and return the fit to all rows with it, from the solution that the cross-validation has.
 
-    ``search`` and ``note`` are those of :func:`fpdfp.models.fitting.fit_design`.
+    ``search`` and ``note`` are as in :func:`fpdfp.models.fitting.fit_design`.
     """
     losses = design.build(design.outcome, np.zeros(design.columns.of_rows))
     models = PenalisedModels(design, settings, losses.shape)

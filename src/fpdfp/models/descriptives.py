@@ -226,7 +226,7 @@ class Correlations:
 def correlations(source: Any, columns: Sequence[str], groups: Any = None) -> Correlations:
     """Return the correlations of columns of numbers, from sums of products over sites.
 
-    The arguments are those of :func:`table_one`; a site must send products of columns.
+    The arguments are as in :func:`table_one`; a site must send products of columns.
 
     Examples
     --------
@@ -316,7 +316,7 @@ def _code(one: Numeric | Categorical, name: str, agreed: Agreed) -> Coded | None
     found = one.levels if isinstance(one, Categorical) and one.levels is not None else agreed.levels.get(name, ())
     found = found or ((False, True) if kind == "truth" else ())
     if len(found) < 2:
-        raise ArgumentError("columns", f"the column {name!r} must have two or more levels that sites tell")
+        raise ArgumentError("columns", f"the column {name!r} must have two or more levels that policies show")
     return Coded(name, name, tuple(found))
 
 
@@ -349,7 +349,7 @@ def _add_quartiles(asked: _Asked, total: Descriptions, found: dict[str, NumberRo
 
 
 class GroupCurves(Mapping[Level, SurvivalCurve]):
-    """The curve of each group, by its level; of all rows if there are no groups, by ``"all"``.
+    """The curve of each group, by its level; of all rows without groups, by ``"all"``.
 
     Attributes
     ----------
@@ -426,9 +426,9 @@ def survival_curves(
     Sites show how many rows are at risk, leave and have events at which times, nothing of single rows; a site puts
     neighbouring times together until its least number of rows is in each cell. Rows that were put together are then
     taken to have left at a steady pace (:meth:`fpdfp.survival.RiskCounts.spread`), which is right on average, but not
-    to the row. Where rows leave between the given times the curve is that of a life table
-    (:func:`fpdfp.survival.kaplan_meier`). In both cases ``least`` and ``largest`` of a curve bound that of the exact
-    times, unless rows enter late.
+    to the row. Where rows leave between the given times the curve is a life table
+    (:func:`fpdfp.survival.kaplan_meier`). In both cases ``least`` and ``largest`` of a curve bound the curve of the
+    exact times, unless rows enter late.
 
     Parameters
     ----------
@@ -482,10 +482,10 @@ def log_rank_test(
     formula
         ``"Surv(time, event) ~ arm"``, and ``"… + strata(stage)"`` to compare rows of the same stratum alone.
     rho
-        The power of the survival curve that weighs events: 0 for the log-rank test, 1 for that of Peto and Peto, or
+        The power of the survival curve that weighs events: 0 for the log-rank test, 1 for the test of Peto and Peto, or
         0.5.
     stratify
-        Whether rows are compared with those of the same site alone. Sites then compute their sums from exact times, and
+        Whether rows are compared with rows of the same site alone. Sites then compute their sums from exact times, and
         no time leaves them. Otherwise they show counts, as for curves, and hazards must be the same at all sites.
     times
         Without ``stratify``: the times at which sites count.

@@ -156,7 +156,7 @@ class Design:
         return feature_graph(standard, penalty.sparsity, progress=progress)
 
     def _groups(self, given: Any) -> Any:
-        """Return the label of each feature's group: as given, or that of its term."""
+        """Return the label of each feature's group: as given, or the label of its term."""
         if self.plan is None:
             return given
         design = self.plan.design

@@ -73,7 +73,7 @@ class Search(Protocol):
 
 
 def why_not(settings: Settings) -> str | None:
-    """Return why there are no standard errors; None if there may be."""
+    """Return why standard errors are missing; None if they are possible."""
     return PENALISED if settings.penalty.penalises else BOUNDED if settings.bounds is not None else None
 
 
@@ -405,7 +405,7 @@ class Fitting:
         return dataclasses.replace(fit, null_deviance=2.0 * weight * found.objective)
 
     def _null_deviance(self, problem: Problem) -> float | None:
-        """Return the deviance of the intercept alone where its mean is that of all outcomes; None where it is not.
+        """Return the deviance of the intercept alone where its mean is the mean of all outcomes; None where it is not.
 
         The score at 0 is proportional to the difference of that mean from the one at 0. With offsets the score at the
         intercept that follows is not 0.
@@ -432,7 +432,7 @@ class Fitting:
         return deviance if left <= LEFT * deviance else None
 
     def _ask_zero(self, problem: Problem, fit: FitResult) -> FitResult:
-        """Keep the deviance at zero, or at the offsets, which is that of the null model without an intercept."""
+        """Keep the deviance at zero, or at the offsets, as in the null model without an intercept."""
         if not self.outcome.has_zero_model:
             return fit
         sums = self.ask_sums(problem, np.zeros(problem.losses.shape), "null deviance")
@@ -515,7 +515,7 @@ class Theta:
     value, standard_error
         θ and its standard error; infinite and NaN where there is no more variance than Poisson's.
     rounds, up, down
-        The rounds of all fits but the last, and the bits of these and of what is asked for θ.
+        The rounds of all fits but the last, and the bits of these and of what θ needs.
     """
 
     def __init__(self) -> None:

@@ -289,14 +289,14 @@ def _check_sums(names: list[str], design: Design, formula: Formula, sums: SumsTo
             if place == 0 and isinstance(design.response, Survival):
                 raise ArgumentError(
                     "formula:",
-                    f"the response is no event time in {invalid[0]} of {used} rows at {name}: times must "
+                    f"the response is not an event time in {invalid[0]} of {used} rows at {name}: times must "
                     "be numbers, events 0 or 1, and rows must enter before they leave",
                 )
             if int(place) not in skipped:
                 raise ArgumentError(
                     "formula:",
                     f"{titles[place]} is not finite in {invalid[place]} of {used} rows at {name}, as the "
-                    "logarithm of 0 is none",
+                    "logarithm of 0 is not",
                 )
 
 
@@ -376,7 +376,9 @@ def _place_knots(asking: Asking, formula: Formula, agreed: Agreed) -> Formula:
         asking.up, asking.down = asking.up + told.up, asking.down + told.down
         withheld = [name for name, sites in zip(new, told.sums.withheld, strict=True) if sites]
         if withheld:
-            raise ArgumentError("formula:", f"a site does not tell of {', '.join(withheld)}, so it has no quantiles")
+            raise ArgumentError(
+                "formula:", f"the policy of a site withholds {', '.join(withheld)}, so quantiles are not available"
+            )
         known |= dict(zip(new, find_edges(told.sums, [agreed.kinds[name] == "integer" for name in new]), strict=True))
     edges = [known[name] for name in names]
     counts: Histograms = asking.ask(HistogramQuestion(names, edges, fewest=CELL))

@@ -47,7 +47,7 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         As in :class:`FederatedLogisticRegression`; by default ``"none"``.
     site_effects
         ``"none"``, or an intercept of each site: ``"fixed"`` for differences to the first site, not penalised, or
-        ``"random"`` for differences to their mean with a normal distribution, whose variance is estimated by penalised
+        ``"random"`` for differences to their mean with a normal distribution. The variance is estimated by penalised
         quasi-likelihood (Breslow and Clayton 1993; for the gaussian family this is restricted maximum likelihood).
         With few rows at each site and outcomes of two values it underestimates the variance. Standard errors are those
         of a mixed model; there is no likelihood, so neither AIC nor likelihood ratio tests.
@@ -74,7 +74,7 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         Of ``family="negative binomial"``: θ as R's ``glm.nb`` estimates it, with Poisson's family in place of an
         infinite one; coefficients and θ are found in turn, and all exchanges are counted.
     deviance_, null_deviance_
-        The deviance, and that of the intercept alone; None where it was not requested.
+        The deviance, and the same for the intercept alone; None where it was not requested.
     site_variance_
         The variance of random site effects.
     sites_, rows_, left_out_
@@ -196,7 +196,7 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         return Width(family) if isinstance(family, families.Quantile) and family.width is None else None
 
     def _first_family(self) -> Family:
-        """Return the family of the first fit: that of a simpler model where a parameter is not known yet."""
+        """Return the family of the first fit: the family of a simpler model where a parameter is not known yet."""
         search = self._make_search()
         if search is None:
             return families.make(self.family, self.link)
@@ -279,12 +279,12 @@ class FederatedGLM(RegressorMixin, FederatedModel):
         return self.fitted_.predict(rows, offset=offset, site=site)
 
     def predict_hazards(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the probability of an event in each period, if there was none before; a row for each row."""
+        """Return the probability of an event in each period, if none came before; a row for each row."""
         rows = self._rows(X)
         return self.fitted_.predict_hazards(rows, offset=offset)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None, site: Any = None) -> float:
-        """Return the share of the deviance that is explained: 1 less the deviance by that of the weighted mean."""
+        """Return the explained share of the deviance: 1 − deviance / deviance of the weighted mean."""
         targets = column("y", as_targets(y), len(np.atleast_1d(y)))
         family = self._fitted().outcome.likelihood
         z = self.decision_function(X, offset=offset, site=site)

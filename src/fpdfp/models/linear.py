@@ -41,9 +41,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         ``"sparse group"``, ``"mcp"``, ``"scad"``, ``"fused"``, ``"graph"``, ``"ridge"``; or ``"none"``. None means
         ``"none"`` for a formula, so that the summary has standard errors, and ``"l1"`` for a matrix.
     bounds
-        The least and the largest value of coefficients (not of the intercept), for features as they are given: a pair
-        of numbers or arrays, None or infinite for no limit, or a dictionary of such pairs by feature or term. There are
-        no standard errors then.
+        The least and the largest value of coefficients (not of the intercept), for features as they are given. A pair
+        of numbers or arrays, None or infinite for no limit, or a dictionary of such pairs by feature or term. Standard
+        errors are not available then.
     start
         Where coefficients start from: an array of a number for each feature, perhaps with the intercept after them (a
         row for each of several classes), or a dictionary by feature, term and ``"Intercept"``.
@@ -88,7 +88,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         The history of the run, and the result of :func:`fpdfp.solve`.
 
     n_steps_
-        How many problems were solved, more than one for MCP and SCAD; rounds and bits are those of all, ``result_`` is
+        How many problems were solved, more than one for MCP and SCAD; rounds and bits are of all, ``result_`` is
         that of the last.
 
     Notes
@@ -276,7 +276,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
         return self.fitted_.decision_function(rows, offset=offset)
 
     def predict(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the most probable class of each row; ``offset`` is that of :meth:`decision_function`."""
+        """Return the most probable class of each row; ``offset`` is as in :meth:`decision_function`."""
         rows = self._rows(X)
         return self.fitted_.predict(rows, offset=offset)
 
@@ -379,6 +379,6 @@ class FederatedLinearRegression(RegressorMixin, FederatedModel):
         return Numbers(distribution=Gaussian(), glm=extra)
 
     def predict(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the prediction for each row; ``offset`` is added, besides that of the formula."""
+        """Return the prediction for each row; ``offset`` is added to the offset of the formula."""
         rows = self._rows(X)
         return self.fitted_.predict(rows, offset=offset)

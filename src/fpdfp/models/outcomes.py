@@ -37,7 +37,7 @@ class Scaled(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """Coefficients of features as they were given, intercepts, those of sites, and thresholds of ordered classes."""
+    """Coefficients of the given features, intercepts of the model and of sites, and thresholds of ordered classes."""
 
     coef: Array
     intercept: Any
@@ -118,7 +118,7 @@ class Outcome(abc.ABC):
 
     @property
     def likelihood(self) -> Any:
-        """The family of outcomes as inference knows it; None where there are no standard errors."""
+        """The family of outcomes as inference knows it; None without standard errors."""
         return None
 
     @property
@@ -157,7 +157,7 @@ class Outcome(abc.ABC):
         return model[..., :-1], model[..., -1]
 
     def back(self, columns: Columns, scaled: Scaled) -> Array | None:
-        """Return the matrix that takes x to coefficients of features as given; None where there is no information."""
+        """Return the matrix that takes x to coefficients of features as given; None without information."""
         return unscale(columns, scaled)
 
     def shift(self, columns: Columns) -> Array:
@@ -242,7 +242,7 @@ class Outcome(abc.ABC):
 
     def chances(self, fit: FitResult, X: Any, offset: Any, site: Any) -> Array:
         """Return the logarithms of the probabilities of classes."""
-        raise ArgumentError("model", f"must have classes for probabilities, and {self.loss} has none")
+        raise ArgumentError("model", f"must have classes to predict probabilities, and {self.loss} does not")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -254,7 +254,7 @@ class Numbers(Outcome):
     distribution
         The family.
     glm
-        Whether losses are those of a family; otherwise they are squares.
+        Whether losses come from a family; otherwise they are squares.
     effects
         Which intercepts sites have.
     periods
@@ -309,7 +309,7 @@ class Numbers(Outcome):
 
     @property
     def has_zero_model(self) -> bool:
-        """Whether the mean at 0, which is that of the null model without an intercept, is possible."""
+        """Whether the mean at 0, as in the null model without an intercept, is possible."""
         mean = self.distribution.mean(np.zeros(1))
         return bool(np.isfinite(mean).all() and (self.distribution.variance(mean) > 0).all())
 
@@ -368,7 +368,7 @@ class Classes(Outcome):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TwoClasses(Classes):
-    """Two classes, with the logistic loss; that of a family with weights, offsets or weights of classes."""
+    """Two classes, with the logistic loss, or the loss of a family with weights, offsets or weights of classes."""
 
     glm: bool = False
 
@@ -762,7 +762,7 @@ def undo(x: Array, columns: Columns, scaled: Scaled, within: Callable[[Array], A
 
 
 def unscale(columns: Columns, scaled: Scaled) -> Array:
-    """Return the matrix that takes the coefficients of scaled features to those of features as they were given."""
+    """Return the matrix that maps coefficients of scaled features to coefficients of the given features."""
     matrix, features = np.eye(columns.all), np.arange(columns.features)
     matrix[features, features] = 1.0 / scaled.scale
     if columns.intercept:

@@ -1,4 +1,4 @@
-"""Fits of sites at the level ``private``: noisy Newton steps or statistics in the place of a run."""
+"""Fits of sites at the level ``private``: sums with noise in the place of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fpdfp.models.fitting import why_not
 from fpdfp.models.penalty import find_limits
 from fpdfp.models.result import FitResult
 from fpdfp.privacy.accounting import mu_of
-from fpdfp.privacy.fit import Goal, newton, statistics
+from fpdfp.privacy.fit import STEPS, Goal, gradients, newton, statistics
 
 #: The families that sites release sums of, with their links, and the losses there.
 LOSSES: dict[tuple[str, str], tuple[Any, Any]] = {
@@ -62,8 +62,12 @@ def fit_private(design: Design, settings: Settings) -> FitResult:
         None if refusal is None else structure.penalty, structure.linop, loss=loss, long_rows=privacy.long_rows,
         outcome=(centre, scale),
     )  # fmt: skip
-    steps = loss == "logistic" and privacy.mechanism == "newton"
-    fit = newton(ask, goal) if steps else statistics(ask, goal)()
+    if loss == "logistic" and privacy.mechanism == "newton" and goal.steps > STEPS[0]:
+        fit = newton(ask, goal)
+    elif loss == "logistic" and privacy.mechanism == "gradients":
+        fit = gradients(ask, goal)
+    else:
+        fit = statistics(ask, goal)()
     x = scale * fit.x  # back in the units of the response
     x[columns.features] += centre
     found = outcome.take(x, columns, design.scaled, design.within(settings.bounds))

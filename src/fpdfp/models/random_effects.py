@@ -29,7 +29,7 @@ VANISHED = 1e7
 class Sums(NamedTuple):
     """Sums of all sites at a fit: coefficients, score, information, other ridges, Pearson's sum, rows.
 
-    Only of columns that are not kept at zero; the last ones, ``effects`` of them, are those of sites.
+    Only of columns that are not kept at zero; the last ones, ``effects`` of them, belong to sites.
     """
 
     x: Array

@@ -161,7 +161,7 @@ class EventTimes:
 
     @property
     def events(self) -> dict[str, int] | None:
-        """The number of events of each site; None where there are no baselines."""
+        """The number of events of each site; None without baselines."""
         if self.baselines is None:
             return None
         return {name: int(sum(one.events.sum() for one in strata.values())) for name, strata in self.baselines.items()}
@@ -201,14 +201,14 @@ class FitResult:
     formula, plan
         The formula and its coding; None for a matrix.
     penalty, refusal, graph
-        The penalty with its weight; why there are no standard errors; the graph of features.
+        The penalty with its weight; why standard errors are missing; the graph of features.
     status, n_iter, n_steps, bits_up, bits_down, exchanges
         How the fit ended, its rounds, how many problems were solved, all bits, and all exchanges with sites by purpose.
     run, iterates, options, columns, scaled, ridge
         The last run, iterates of all, the options, the columns of x with their scaling, and the ridge that sites were
         sent; None for a model that was read from a file.
     deviance, null_deviance, information
-        The deviance, that of the null model, and the sums of each site at the coefficients
+        The deviance, the null deviance, and the sums of each site at the coefficients
         (:class:`fpdfp.inference.Information`); None where they were not requested.
     privacy
         What a private fit has cost: ε, δ, their unit, and what was released; None for another.
@@ -341,7 +341,7 @@ class FitResult:
         if self.information is None:
             raise ArgumentError(
                 "inference",
-                "must be True when the model is fitted, so that sites are asked for the sums that standard errors need",
+                "must be True when the model is fitted, so that sites send the sums that standard errors need",
             )
         return self.information
 
@@ -392,8 +392,8 @@ class FitResult:
     def summary(self, *, errors: Kind = "model", level: float = 0.95, ratios: bool | None = None) -> Summary:
         """Return coefficients by name, with standard errors, tests and intervals; ``print`` shows it.
 
-        With a penalty there are no standard errors, and a sentence says why. The deviance of a Cox model is minus twice
-        the partial log-likelihood, which has no degrees of freedom of residuals.
+        With a penalty standard errors are missing, and a sentence explains why. The deviance of a Cox model is minus
+        twice the partial log-likelihood, which has no degrees of freedom of residuals.
 
         Parameters
         ----------
@@ -405,7 +405,9 @@ class FitResult:
         """
         ratio = self._ratio() if ratios is not False else None
         if ratios and ratio is None:
-            raise ArgumentError("ratios", "must not be True: exp of a coefficient of this model is no ratio")
+            raise ArgumentError(
+                "ratios", "must not be True: the exponential of a coefficient of this model is not a ratio"
+            )
         family, sites = self.outcome.likelihood, self.information
         more: dict[str, Any] = {}
         if sites is not None and family is not None:
@@ -575,7 +577,7 @@ class FitResult:
 
         No further exchange is needed. Where a site differs much the step is not its own fit:
         :func:`fpdfp.fit_sites` makes that. ``errors`` is ``"model"``, ``"HC0"``, ``"HC1"`` or ``"robust"``;
-        ``level`` and ``exponentiate`` are those of :meth:`table`.
+        ``level`` and ``exponentiate`` are as in :meth:`table`.
         """
         names, values, sites = self._ordered()
         family = self.outcome.likelihood
@@ -592,7 +594,7 @@ class FitResult:
     ) -> Heterogeneity:
         """Return how much a coefficient differs between sites: Cochran's Q, I², pooled estimates, a forest plot.
 
-        The estimates of sites, and the arguments, are those of :meth:`site_tables`.
+        The estimates of sites, and the arguments, are as in :meth:`site_tables`.
         """
         tables = self.site_tables(errors=errors, level=level, exponentiate=exponentiate)
         return Heterogeneity.of_tables(name, tables)
@@ -602,7 +604,7 @@ class FitResult:
     ) -> HeterogeneityTable:
         """Return how much every coefficient differs between sites: a table of Cochran's Q, I² and τ².
 
-        The estimates of sites, and the arguments, are those of :meth:`site_tables`.
+        The estimates of sites, and the arguments, are as in :meth:`site_tables`.
         """
         return HeterogeneityTable.of_tables(self.site_tables(errors=errors, level=level, exponentiate=exponentiate))
 
@@ -617,7 +619,7 @@ class FitResult:
     ) -> Table:
         """Return corrected coefficients of a fit with a penalty, with intervals: the debiased lasso.
 
-        The model must have been made with ``inference=True``. The assumptions, and the arguments, are those of
+        The model must have been made with ``inference=True``. The assumptions, and the arguments, are as in
         :func:`fpdfp.inference.debias`.
 
         Parameters
@@ -638,7 +640,7 @@ class FitResult:
     # Predictions.
 
     def matrix(self, X: Any) -> Any:
-        """Return rows of a matrix, checked; those of a table for a formula unchanged."""
+        """Return rows of a matrix, checked; rows of a table for a formula unchanged."""
         if self.plan is not None:
             return X
         rows = check_array(as_rows(X), accept_sparse="csr", dtype=np.float64)
@@ -702,7 +704,7 @@ class FitResult:
         return np.exp(self.outcome.chances(self, X, offset, site))
 
     def predict_hazards(self, X: Any, *, offset: Any = None) -> Array:
-        """Return the probability of an event in each period, if there was none before; a row for each row."""
+        """Return the probability of an event in each period, if none came before; a row for each row."""
         if not getattr(self.outcome, "periods", ()):
             raise ArgumentError("periods", "must be given when the model is fitted, for hazards")
         found: Array = self.outcome.likelihood.mean(self.decision_function(X, offset=offset)[:, None] + self.effects)
@@ -773,7 +775,7 @@ class FitResult:
         """Test whether coefficients of a Cox model change with time, as R's ``cox.zph``.
 
         It is the score test of Grambsch and Therneau (1994) of a coefficient that changes with g(t), for each term of
-        the formula and for all together. Sites tell sums over their events, hazards of sites are their own.
+        the formula and for all together. Sites send sums over their events, hazards of sites are their own.
 
         Parameters
         ----------
@@ -815,7 +817,7 @@ class FitResult:
         ----------
         X
             For a model of a formula a federation, or a table with all columns of the formula, the response included;
-            rows in which one is missing are left out, or filled in, as in the fit. Otherwise rows as in ``fit``.
+            rows in which one is missing are excluded or imputed, as in the fit. Otherwise rows as in ``fit``.
         y
             The outcomes, as in ``fit``; None for a formula.
         groups
@@ -944,10 +946,10 @@ class FitResult:
         Parameters
         ----------
         folder
-            The folder. If it holds a run already, as that of a federation, sections are added to it. By default the
+            The folder. If it holds a run already, as in a federation, sections are added to it. By default the
             one that the federation has written.
         name
-            The name of the run in the page, by default that of the folder.
+            The name of the run in the page, by default the name of the folder.
         errors, level, ratios
             As of :meth:`summary`.
 

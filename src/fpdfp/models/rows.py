@@ -121,7 +121,7 @@ def refuse_of_rows(**given: Any) -> None:
 
 
 def refuse_column(weights: Any) -> None:
-    """Refuse the name of a column where there is no table."""
+    """Refuse the name of a column without a table."""
     if weights is not None:
         raise ArgumentError("weights", "must be None without a formula; give sample_weight")
 

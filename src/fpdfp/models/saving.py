@@ -392,7 +392,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 def load_model(path: str | os.PathLike[str]) -> Any:
     """Return the fitted model in a file that ``save`` of an estimator wrote.
 
-    It predicts, and has its summary, tables and tests, as the model that was saved; rows to predict may be anywhere:
+    It predicts, and has its summary, tables and tests, as the model that was saved. Rows to predict may be anywhere:
     at a site that had no part in the fit, this is a call on that site's own table. Nothing in the file is executed,
     and every value in it is checked.
 
@@ -404,7 +404,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     ModelFileError
-        If the file is no model, is damaged, or was written by a newer version of the format.
+        If the file does not hold a model, is damaged, or was written by a newer version of the format.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Each site's own fit of a model, and what all sites together say of a coefficient: a two-stage meta-analysis."""
+"""Each site's own fit of a model, and a coefficient over all sites: a two-stage meta-analysis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SiteFits:
     models
         The fitted estimator of each site that has one.
     refused
-        Why there is none, by site: a site may have too few rows, or outcomes that a covariate separates.
+        The reason for a missing fit, by site: a site may have too few rows, or outcomes that a covariate separates.
     """
 
     models: Mapping[str, Any]
@@ -32,7 +32,7 @@ class SiteFits:
     def tables(
         self, *, errors: Kind = "model", level: float = 0.95, exponentiate: bool = False
     ) -> dict[str, Table | None]:
-        """Return the coefficients of each site; the arguments are those of :meth:`fpdfp.FederatedGLM.table`."""
+        """Return the coefficients of each site; the arguments are as in :meth:`fpdfp.FederatedGLM.table`."""
         found: dict[str, Table | None] = dict.fromkeys(self.refused)
         for name, model in self.models.items():
             table = model.table(errors=errors, level=level, exponentiate=exponentiate)
@@ -62,7 +62,7 @@ class SiteFits:
 def fit_sites(model: Any, source: Any, formula: str, groups: Any = None, **options: Any) -> SiteFits:
     """Fit a model at each site by itself, for a two-stage meta-analysis.
 
-    Each site's fit is exact, with its own levels, means and dispersion; no row leaves a site, but each fit is that of a
+    Each site's fit is exact, with its own levels, means and dispersion; no row leaves a site, but each fit belongs to a
     single site, which its policy must allow (``single_sites``). ``ds.glmSLMA`` of DataSHIELD does the same.
 
     Parameters

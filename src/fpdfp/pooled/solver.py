@@ -81,7 +81,7 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
     tol
         The relative duality gap to reach. If no gap is known (see :meth:`Problem.certificate`), the residual
         ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖, with y in the domain of g, must be at most
-        ``tol`` and 1e-6 (1.2e-5 in single precision): a small residual does not bound the distance to the minimum.
+        ``tol`` and 1e-6 (1.2e-5 in single precision). A small residual does not bound the distance to the minimum.
         With float32 data, gaps below about 1e-6 are often out of reach.
     x0
         Where to start, for instance the solution for another weight of the penalty. By default, zero, or a rough

@@ -3,7 +3,7 @@
     x⁺ = prox_{τf}(x − τBᵀv),    v⁺ = prox_{σg*}(v + σB(2x⁺ − x)),    τσ‖B‖² ≤ 1
 
 (A. Chambolle and T. Pock, "A first-order primal-dual algorithm for convex problems with applications to imaging", J.
-Math. Imaging Vis. 40, 2011), each step made longer by RELAXED. The prox of f has one unknown for each row: with
+Math. Imaging Vis. 40, 2011), each step made longer by RELAXED. The prox of f has one unknown for each row. With
 A M⁻¹Aᵀ computed once it takes Newton steps of the size of the rows, and no product with the data but one with A and one
 with Aᵀ. So how ill-conditioned the rows are does not matter, and B is only multiplied with.
 """

@@ -1,6 +1,6 @@
 """Public preconditioners: coordinates in which a problem is better conditioned.
 
-A preconditioner is a positive definite P = S Sᵀ. With x = S u a method works on f(Su) + g(BSu) instead: clients send
+A preconditioner is a positive definite P = S Sᵀ. With x = S u a method works on f(Su) + g(BSu) instead. Clients send
 Sᵀ∇f_i, whose entries are of one size, so that compression spends its bits evenly, and a step in u is a step along P∇f
 in x.
 """

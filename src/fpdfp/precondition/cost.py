@@ -8,15 +8,15 @@ predicted to cost
     rounds   √(N/n) k^1.4 (1 + d/rows of m clients) + 0.4 ν k^4.5,   ν = 2√(d/6m)/s
 
 The first term is what clients that take part now and then, and messages of few levels, cost on a problem that is
-perfectly conditioned; ν is the error that the levels leave, relative to the largest curvature. Constants were fitted to
-a9a and covtype: they distinguish 10 rounds from 40, not 10 from 12.
+perfectly conditioned. Here ν is the error that the levels leave, relative to the largest curvature. Constants were
+fitted to a9a and covtype: they distinguish 10 rounds from 40, not 10 from 12.
 
 Once some clients have sent their moments the server knows more. Half of them make the preconditioner, the other half
-describe what it is worth: accelerated gradient steps on the quadratic of the other half's moments and of the gradients
+describe what it is worth. Accelerated gradient steps on the quadratic of the other half's moments and of the gradients
 are counted until ε, with it and without (:func:`simulated`), and √(N/n) k^1.4 is added to both. (What all clients have
 sent is judged by itself.) For many features, parts of their moments are requested (:mod:`fpdfp.precondition.partial`).
 
-Where a :class:`Network` is given, rounds and bits become seconds: clients send and receive at the same time, each over
+Where a :class:`Network` is given, rounds and bits become seconds. Clients send and receive at the same time, each over
 a line of its own, and every exchange, of a round or before the first, takes its latency as well.
 """
 

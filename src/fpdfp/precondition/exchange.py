@@ -246,7 +246,7 @@ def whitening_of(triangle: Array, shape: Shape) -> Whitening:
     """Return the whitening of the mean of the clients' bounds, given by its lower triangle.
 
     Rounding the entries of a positive semidefinite H to float32, and the entries of its root, changes it by less than
-    d 2⁻²¹ diag(H), which is added: so the result is above H, and positive definite also where H is not.
+    d 2⁻²¹ diag(H), which is added. So the result is above H, and positive definite also where H is not.
     """
     hessian = full(triangle)
     d, diagonal = len(hessian), filled(np.diag(hessian))

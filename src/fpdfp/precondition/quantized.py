@@ -259,7 +259,7 @@ class QuantizedMoments(Question):
     def bound(self, made: Whitening, triangle: Array, sizes: Array) -> float:
         """Return the smoothness that is known for certain where all clients have sent their moments.
 
-        A number of a client is off by at most 1/s of the root of the product of its two sizes; so the mean of the
+        A number of a client is off by at most 1/s of the root of the product of its two sizes. So the mean of the
         bounds is at most what was decoded plus d/s times the sizes.
         """
         d = len(sizes)

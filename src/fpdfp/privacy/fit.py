@@ -134,6 +134,11 @@ class Goal:
         """The signal in the noise: n μ/(10 √d)."""
         return self.rows * self.mu / (10 * math.sqrt(self.features))
 
+    @property
+    def steps(self) -> int:
+        """How many Newton steps the budget pays for: log₂ of the signal and 1, at most 8; fewer than 3 do not pay."""
+        return min(round(math.log2(max(self.signal, 1.0))) + 1, STEPS[1])
+
     def release(self, kind: Any, share: float, x: Array | None = None) -> Release:
         """Return a release that costs a share of μ²."""
         return Release(kind, self.mu * math.sqrt(share), self.loss, self.long_rows, x, *self.outcome)
@@ -185,8 +190,8 @@ def newton(ask: Ask, goal: Goal, steps: int | None = None) -> PrivateFit:
 
         x ← argmin_u ⟨g(x), u⟩ + ½ (u − x)ᵀH(u − x) + n (½ ridge ‖u‖² + penalty(Bu)),   g(x) the noisy gradient
 
-    K = clip(log₂(nμ/10√d) + 1, 2, 8) by default. Standard errors come from H₂⁻¹ + σ²H₂⁻², σ the noise of the last
-    gradient.
+    K = clip(log₂(nμ/10√d) + 1, 2, 8) by default (:attr:`Goal.steps`). Standard errors come from H₂⁻¹ + σ²H₂⁻², σ the
+    noise of the last gradient.
 
     Parameters
     ----------
@@ -200,7 +205,7 @@ def newton(ask: Ask, goal: Goal, steps: int | None = None) -> PrivateFit:
     if goal.loss != "logistic":
         raise ArgumentError("loss", f"must be 'logistic' for Newton steps, got {goal.loss!r}; use statistics")
     if steps is None:
-        steps = int(np.clip(round(math.log2(max(goal.signal, 1.0))) + 1, *STEPS))
+        steps = max(goal.steps, STEPS[0])
     if steps < STEPS[0]:
         raise ArgumentError("steps", f"must be at least {STEPS[0]}, got {steps}")
     asked = _Asked(ask)
@@ -234,7 +239,7 @@ def statistics(ask: Ask, goal: Goal) -> Callable[..., PrivateFit]:
     ask
         Asks the sites for a release.
     goal
-        What is minimised; its ridge, penalty and linop are those of a call without any.
+        What is minimised; its ridge, penalty and linop are as in a call without any.
     """
     asked, d = _Asked(ask), goal.features
     found = asked(goal.release("statistics", 1.0))
@@ -255,7 +260,7 @@ def statistics(ask: Ask, goal: Goal) -> Callable[..., PrivateFit]:
         """Return the model for a ridge and a penalty."""
         chosen = dataclasses.replace(goal, ridge=ridge, penalty=penalty, linop=linop)
         x = chosen.minimise(hessian, slope, np.zeros(d))
-        return PrivateFit(x, privacy, None, "they need Newton steps, which release gradients")
+        return PrivateFit(x, privacy, None, "they need three Newton steps or more, which release gradients")
 
     return fit
 

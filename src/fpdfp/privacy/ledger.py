@@ -3,7 +3,7 @@
 Squares of μ add up (:mod:`fpdfp.privacy.accounting`). What a release costs is on disk before the reply leaves, so a
 crash costs budget and never gives any back. A release that is requested again has the same reply, and costs nothing.
 
-Budgets belong to data, which are known by a digest. Data that have changed are no new people: their rows were paid for
+Budgets belong to data, which are known by a digest. Data that have changed are not new people: their rows were paid for
 already. So a ledger with one table's account refuses another table's, until a person at the site has opened an account
 for it (:meth:`Ledger.open`), and answers for it that no person is in both or accepts that their budgets add up.
 """

@@ -2,13 +2,13 @@
 
 Each site makes an X25519 key for a run and signs it with its long-term Ed25519 identity, together with the run and the
 membership. Two sites derive the same key from theirs (HKDF-SHA256). The mask of a pair for one request is a ChaCha20
-stream, its key HMAC-SHA256 of the pair's key and the digest of the whole request; the site whose name comes first adds
+stream, its key HMAC-SHA256 of the pair's key and the digest of the whole request. The site whose name comes first adds
 it, the other subtracts it. All but the sum looks uniform to all but the sites themselves.
 
 A mask hides one content. So what a request was answered with is written down before the reply leaves
 (:class:`Masker`): the same request has the same reply, also after a restart, and other numbers under the same mask are
 refused. A lost site cannot be recovered (K. Bonawitz et al., *Practical secure aggregation for privacy-preserving
-machine learning*, 2017, has one): points hardly move between rounds, so the sum without a site, subtracted from the sum
+machine learning*, 2017, has one): points hardly move between rounds. So the sum without a site, subtracted from the sum
 of the round before, is that site's gradient. Two sites are refused, since each would find the other's numbers by a
 subtraction.
 """
@@ -19,6 +19,7 @@ import dataclasses
 import hashlib
 import hmac
 import json
+import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 #: The least number of sites in a sum.
 LEAST = 3
 #: Bytes of keys, digests and names of runs, and of signatures.
-KEY, SIGNATURE = 32, 64
+KEY, SIGNATURE, NONCE = 32, 64, 12
+#: How a record of members begins, which is longer than the two digests of an answer, and what seals are for.
+MEMBERS, STATEMENT = b"members ", b"fpdfp statement"
 #: Bytes of a stream that are made at a time: they stay in the cache of a core.
 PIECE = 1 << 17
 
@@ -48,8 +51,6 @@ class Membership:
     ----------
     identities
         The public Ed25519 key of each site, by its name; compared out of band.
-    least
-        The least number of sites, at least 3.
 
     Examples
     --------
@@ -61,25 +62,45 @@ its own
     """
 
     identities: Mapping[str, bytes]
-    least: int = LEAST
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "identities", dict(sorted(self.identities.items())))
-        if type(self.least) is not int or self.least < LEAST:
-            raise ArgumentError("least", f"must be at least {LEAST}, got {self.least}")
         if any(len(key) != KEY for key in self.identities.values()):
             raise ArgumentError("identities", f"must be public keys of {KEY} bytes")
         if len(set(self.identities.values())) < len(self.identities):
             raise ArgumentError("identities", "must differ: one site cannot stand for two")
-        if len(self.identities) < self.least:
-            two = ": of two, each finds the other's numbers by subtracting its own" if self.least == LEAST else ""
-            raise Refusal(f"a masked sum needs at least {self.least} sites{two}")
+        if len(self.identities) < LEAST:
+            raise Refusal(
+                f"a masked sum needs at least {LEAST} sites: of two, each finds the other's numbers by subtracting its "
+                "own"
+            )
 
     @property
     def digest(self) -> bytes:
-        """A digest of all names, identities and the least number."""
+        """A digest of all names and identities."""
         told = [[name, key.hex()] for name, key in self.identities.items()]
-        return hashlib.sha256(json.dumps(["membership", self.least, told]).encode()).digest()
+        return hashlib.sha256(json.dumps(["membership", told]).encode()).digest()
+
+
+def note_members(journal: Journal, membership: Membership, colluding: int) -> None:
+    """Write down with whom a site adds up; refuse members that differ by one or two from those of before.
+
+    The difference of sums over both is the sum over these one or two sites, of which each knows its own part. With more
+    colluding sites as many more must differ.
+    """
+    now = sorted(key.hex() for key in membership.identities.values())
+    for record in journal.records:
+        if not record.startswith(MEMBERS):
+            continue
+        changed = set(json.loads(record[len(MEMBERS) :])) ^ set(now)
+        if not changed:
+            return
+        if len(changed) <= colluding + 1:
+            raise Refusal(
+                f"this site has added up its data with members that differ by {len(changed)} from those of its policy: "
+                "the difference of both sums would be that of single sites", rule="members",
+            )  # fmt: skip
+    journal.append(MEMBERS + json.dumps(now).encode())
 
 
 class RunKey(NamedTuple):
@@ -170,9 +191,38 @@ class Masker:
         self._pairs = dict(sorted(pairs.items()))
         self._answered: dict[bytes, bytes] = {}
         for record in journal.records:
+            if record.startswith(MEMBERS):
+                continue
             if len(record) != 2 * KEY:
                 raise RuntimeError(f"{journal.path} is not a journal of masked sums")
             self._answered[record[:KEY]] = record[KEY:]
+
+    @property
+    def others(self) -> list[str]:
+        """The names of the other sites."""
+        return list(self._pairs)
+
+    def seal(self, other: str, contents: bytes, about: bytes) -> bytes:
+        """Return contents that another site alone can read, and knows to be this site's."""
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+        nonce = secrets.token_bytes(NONCE)
+        said = json.dumps([self.name, other]).encode() + about
+        return nonce + ChaCha20Poly1305(self._seal_key(other)).encrypt(nonce, contents, said)
+
+    def unseal(self, other: str, sealed: Any, about: bytes) -> bytes:
+        """Return what another site has sealed for this one."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+        said = json.dumps([other, self.name]).encode() + about
+        try:
+            return ChaCha20Poly1305(self._seal_key(other)).decrypt(bytes(sealed[:NONCE]), bytes(sealed[NONCE:]), said)
+        except (InvalidTag, TypeError, ValueError):
+            raise Refusal(f"the statement of {other} is not sealed by it for this site", rule="members") from None
+
+    def _seal_key(self, other: str) -> bytes:
+        return hmac.digest(self._pairs[other], STATEMENT, "sha256")
 
     def tag(self, request: bytes) -> bytes:
         """Return the digest of a whole request in this run."""

@@ -38,7 +38,7 @@ class DualSteps:
         v⁺ = prox_{σ g*}( w + σB(y − tBᵀw) ),   w⁺ = v⁺ + θ (v⁺ − v),   σ = λ/t
 
     They end when the duality gap, which bounds ‖u − prox(y)‖²/2t, shows that u is within tol (a‖u‖ + b‖y − u‖) of the
-    prox, (a, b) = ``reach``; with ``origin`` within tol (a‖u‖ + b‖origin − u‖), after at least one step. Where g is not
+    prox, (a, b) = ``reach``. With ``origin`` within tol (a‖u‖ + b‖origin − u‖), after at least one step. Where g is not
     finite everywhere the gap is unknown, and the progress of a dual step is taken for it. A client's steps do not
     depend on other clients' steps.
     """

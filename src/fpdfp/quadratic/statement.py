@@ -95,7 +95,7 @@ class InnerSolve:
     ----------
     tol
         The relative accuracy of a prox u of y. Errors of proximal steps add up from step to step, so FedMiD's are at
-        most tol ‖y − u‖ from the true prox; the problems of dual averaging do not, and there it is tol (‖u‖ + s‖y −
+        most tol ‖y − u‖ from the true prox. The problems of dual averaging do not, and there it is tol (‖u‖ + s‖y −
         u‖), with s the share of one local step in ‖y − u‖. For g finite everywhere this is certain up to rounding (in
         float32 a tol below about √(1e-7 ‖y‖/‖y − u‖) requests more than there is); for constraints it is an estimate.
     max_steps

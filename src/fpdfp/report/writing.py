@@ -46,7 +46,7 @@ def write(runs: Runs, path: str | Path, *, title: str | None = None) -> Path:
     path
         The HTML file; its folder is made if needed.
     title
-        The title of the page; by default the name of the folder, or how many runs there are.
+        The title of the page; by default the name of the only run, of the folder, or how many runs there are.
 
     Returns
     -------
@@ -87,7 +87,9 @@ def _list(runs: Runs) -> list[str | Path | SavedRun]:
 
 
 def title_of(paths: list[Path], folders: list[Path]) -> str:
-    """Return the name of the one folder that was given, or else how many runs there are."""
+    """Return the name of the only run, of the one folder that was given, or how many runs there are."""
+    if len(folders) == 1 and (name := load(folders[0]).info.get("name")):
+        return str(name)
     if len(paths) != 1:
         return f"{len(folders)} runs"
     folder = (paths[0].parent if paths[0].is_file() else paths[0]).resolve()

@@ -27,7 +27,7 @@ class Estimate(NamedTuple):
     value
         The score; NaN where it has no meaning, as the area under the ROC curve of a single class.
     bound
-        The value differs from that of the rows themselves by at most this, by what binning hides; 0 for exact sums.
+        The value differs from the exact one by at most this, by what binning hides; 0 for exact sums.
     standard_error
         By which the score of other rows of the same kind would differ; NaN if unknown.
     """

@@ -36,7 +36,7 @@ class Measure(NamedTuple):
     lower, upper
         Confidence limits; NaN if not available.
     bound
-        The value differs from that of the rows themselves by at most this, by what binning hides; limits include it.
+        The value differs from the exact one by at most this, by what binning hides; limits include it.
     standard_error
         NaN if not available.
     """
@@ -225,8 +225,8 @@ def summarise(
         calibration_table=table,
         residuals=sum(residuals[1:], residuals[0]) if residuals else None,
         notes=[
-            f"{name} does not tell {' and '.join(one.withheld)}, since counts would be too small; what is over all "
-            "sites is without it"
+            f"{name} withholds {' and '.join(one.withheld)}, since counts would be too small, or would not add up; "
+            "what is over all sites is without it"
             for name, one in zip(names, answers, strict=True)
             if one.withheld
         ],
@@ -260,7 +260,7 @@ def _measures(
 def limit(name: str, found: Estimate, sums: Array, level: float) -> Measure:
     """Return a score with confidence limits.
 
-    Of accuracy these are Wilson's, with (Σw)²/Σw² rows; of the area under the curve and of concordance from the
+    Of accuracy these are Wilson's, with (Σw)²/Σw² rows. Of the area under the curve and of concordance from the
     standard error on the scale of log-odds, widened by the bound; of others the value ± its standard errors.
     """
     value, bound, error = found
@@ -299,7 +299,7 @@ def _effective(answers: Sequence[SiteScores], place: int) -> tuple[float, float]
 def _areas(answers: Sequence[SiteScores]) -> Estimate | None:
     """Return the area under the curve, of several classes the mean over them; None if no site sends it.
 
-    Pairs of rows of one site are counted there, and only those of two sites from counts in cells.
+    Pairs of rows of one site are counted there, and only pairs of two sites from counts in cells.
     """
     pooled, found = _pool(answers), []
     for place, histogram in enumerate(pooled):

@@ -31,7 +31,7 @@ class LearningCurve(Section):
     ----------
     rounds, bits_up, bits_down
         The rounds after which the iterates are, and the bits that sites and server had sent by then, without those of
-        evaluations for the history. After a cross-validation those of the choice come first.
+        evaluations for the history. After a cross-validation the bits of the choice come first.
     overall
         The measures of each iterate over all sites, by name.
     by_site

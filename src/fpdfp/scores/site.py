@@ -123,7 +123,7 @@ class SiteScores:
         return found
 
     def change_errors(self, change: Callable[[float], float]) -> Array:
-        """Return the sums with those of absolute errors, where there are such, changed."""
+        """Return the sums with changed sums of absolute errors, if any."""
         sums, names = self.sums.copy(), EXACT["numbers"]
         if self.hits is None and len(sums) == len(COMMON) + len(OWN) * len(names):
             place = len(COMMON) + len(OWN) * names.index("mae")

@@ -10,9 +10,9 @@ proximal Newton steps with a line search, as :class:`fpdfp.ProximalNewton` does:
 What makes many of them cheap is what they share:
 
 - Hessians: one at a point serves all problems whose solutions are near it, with any rows excluded, corrected by the
-  gradients around (BFGS). Gradients are those of each problem, so that a Hessian that is a little off costs an
+  gradients around (BFGS). Each problem has its own gradients, so that a Hessian that is a little off costs an
   exchange, and no accuracy. More are requested where steps have proved poor.
-- Starts: of the problems with all rows one in eight is solved first, then the same ones with rows excluded, and then
+- Starts. Of the problems with all rows one in eight is solved first, then the same ones with rows excluded, and then
   those in between, each from the model around the best point that is known for its rows.
 - Digits: points and gradients are rounded so that a hundredth of the tolerance is lost.
 
@@ -59,7 +59,7 @@ class Knowledge:
         self.anchors: dict[int, list[Anchor]] = {}
 
     def nearest_hessian(self, x: Array) -> Array:
-        """Return the Hessian whose point is nearest, by its own measure and that of the start together.
+        """Return the Hessian whose point is nearest, by its own measure and the start's together.
 
         By its own alone, a point where losses are nearly flat would be near to everything.
         """
@@ -200,7 +200,7 @@ class Batch:
     def score(self, points: Array, held: IntArray, score: Score, *, classes: bool = False) -> list[Estimate]:
         """Return a score of the rows that are excluded at each point, in one exchange.
 
-        Areas under curves take two, the first to place cells, except those of several classes.
+        Areas under curves take two, the first to place cells, except for several classes.
         """
         if classes or not isinstance(score, AUC):
             cells = (np.zeros(len(points)), np.ones(len(points))) if isinstance(score, AUC) else ()
@@ -363,7 +363,7 @@ class Batch:
         return Anchor(x, v, value, sums.slopes[place] / share + ridge, held, sure, blur, code)
 
     def _error(self, size: float, bits: int) -> float:
-        """Return the error of entries of the mean gradient, in units, if those of clients are up to ``size``."""
+        """Return the error of entries of the mean gradient, in units, if errors of clients are up to ``size``."""
         return size / largest_step(min(bits, DOUBLE)) / math.sqrt(12.0 * self.problem.n_clients)
 
     @property
@@ -458,7 +458,7 @@ class Batch:
             task.status = "converged"
 
     def _shorten(self, task: Task, found: Anchor) -> None:
-        """Look again after a step that was no good: by what is known now, nearer, or with more digits."""
+        """Look again after a step that failed: by what is known now, nearer, or with more digits."""
         assert task.best is not None
         task.poor = True
         # Where more digits, and a Hessian at the point, have not helped, it is not rounding that makes a step too long.

@@ -131,7 +131,7 @@ def _bound(batch: Space, tasks: Sequence[Task]) -> None:
 
 
 class Remaining:
-    """The features that are left of a batch with many, as a space: models are those of the working set."""
+    """The features that are left of a batch with many, as a space: models are of the working set."""
 
     def __init__(self, wide: Wide) -> None:
         self.wide, self.problem, self.d = wide, wide.problem, len(wide.left)
@@ -365,7 +365,7 @@ class ManyResult:
     status
         ``"converged"``, ``"stalled"``, or ``"unfinished"`` where rounds were not enough.
     held_out_loss
-        The mean loss of the rows that were excluded, NaN where there were none.
+        The mean loss of the rows that were excluded, NaN without such rows.
     evaluations
         At how many points each was evaluated.
     rounds, bits_up, bits_down
@@ -417,7 +417,7 @@ def solve_many(
     Parameters
     ----------
     problems
-        Problems of the same losses and weights, with at most 2,000 coefficients; or with an l1, elastic-net or group
+        Problems of the same losses and weights, with at most 2,000 coefficients. Or with an l1, elastic-net or group
         norm of x itself and losses of bounded curvature, with solutions of at most 2,000 features together. Neighbours
         in the list should be similar: of a path, in the order of its weights.
     folds

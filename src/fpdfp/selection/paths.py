@@ -187,7 +187,7 @@ class Path(Section):
     alphas
         The weights.
     coef
-        The coefficients: a row for each weight; those of an estimator are for features as they were given. Of several
+        The coefficients: a row for each weight; an estimator's are for features as they were given. Of several
         classes there is a matrix for each weight, with a row for each class.
     intercept
         The intercepts of an estimator, otherwise zeros; of several classes, or of the thresholds between ordered ones,
@@ -414,7 +414,7 @@ def count_alphas(alphas: Any) -> int:
 
 
 def check_grid(alphas: Any, ratio: float, tol: float, rounds: int) -> None:
-    """Refuse what is no grid of weights."""
+    """Refuse anything but a grid of weights."""
     if isinstance(alphas, int | np.integer):
         _checks.integer("alphas", alphas, at_least=1)
         if not 0.0 < _checks.real("ratio", ratio) < 1.0:

@@ -347,14 +347,14 @@ class Wide:
     # The working set.
 
     def _work_with(self, features: IntArray, seeds: Sequence[tuple[Array, int]]) -> Batch:
-        """Work with some features from now on; ``seeds`` are points, with the rows that are left out, to begin at."""
+        """Work with some features from now on; ``seeds`` are points, with the excluded rows, to begin at."""
         from fpdfp.selection.batch import Batch
 
         if len(features) > MOST:
             raise ArgumentError(
                 "problems",
-                f"must have solutions with at most {MOST:,} features together, but {len(features):,} would have to be "
-                "worked with: give fewer or larger weights, or call fpdfp.solve for each",
+                f"must have solutions with at most {MOST:,} features together, but {len(features):,} are needed: "
+                "give fewer or larger weights, or call fpdfp.solve for each",
             )
         self.features = features
         made = Batch(self._restrict(features), self.batch.folds, self.batch.samples, problems=0)

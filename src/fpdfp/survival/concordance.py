@@ -26,7 +26,7 @@ class Concordance:
         The weight of the pairs in which the row with the event has the higher risk, the lower risk, and the same.
     squares
         Over rows, with a the concordant pairs of a row plus half of its tied ones, and b all its pairs: the sums of a²,
-        ab and b², from which the error follows. With clusters a and b are those of all rows of one.
+        ab and b², from which the error follows. With clusters a and b belong to all rows of one.
     rows
         How many rows there are.
     """
@@ -75,7 +75,7 @@ class Concordance:
 
     @staticmethod
     def of(rows: Times, risk: Any, *, strata: Any = None, weights: Any = None, clusters: Any = None) -> Concordance:
-        """Return the sums of the rows of one site; the time is that of sorting.
+        """Return the sums of the rows of one site; it takes as long as sorting.
 
         A row with an event is compared with those at risk then: they have entered before, and leave later, or at the
         same time without an event. Rows of different strata are not compared. ``clusters`` are labels of rows that

@@ -47,7 +47,7 @@ class RiskCounts:
         Whether rows leave or enter between two of the times. Curves then take those that leave without an event there,
         or that enter, to do so in the middle of their interval, as life tables do.
     lost
-        How much of those at risk is lost so in each interval, half of these rows; None where that is not told.
+        How much of those at risk is lost so in each interval, half of these rows; None where that is unknown.
     """
 
     times: Array
@@ -147,7 +147,7 @@ class RiskCounts:
         return self.at_risk if self.lost is None else self.at_risk - self.lost
 
     def halve(self) -> RiskCounts:
-        """Return the counts with what is lost in intervals where that is not told: half of all who may be inside.
+        """Return the counts with what is lost in intervals where that is unknown: half of all who may be inside.
 
         >>> RiskCounts.of(Times.of([1.5, 2.5, 2.0], [0, 1, 0]), times=[2.0, 3.0]).exposed
         array([[2.5, 1. ]])
@@ -211,7 +211,7 @@ class RiskCounts:
         """Return counts at the same times, such that no cell counts fewer rows than a minimum.
 
         In every group, rows with events are moved to later times until each number is 0 or at least ``least``, and so
-        are those that leave without an event; rows that enter are moved to earlier times. No one leaves before he
+        are those that leave without an event. Rows that enter are moved to earlier times. No one leaves before he
         enters, and those at risk are at most more than they were. What cannot be hidden so raises an error.
 
         >>> counts = RiskCounts.of(Times.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 1]))
@@ -274,7 +274,7 @@ class RiskCounts:
     def place(self, times: Any, *, early: bool) -> RiskCounts:
         """Return counts at all times that were requested, with rows leaving as late or as early as they can have.
 
-        Rows that were delayed to a time have left after the time before it that has some: at the earliest they leave at
+        Rows that were delayed to a time have left after the time before it that has some. At the earliest they leave at
         the next one of those that were requested, and those that stay after the last one that has some.
 
         >>> counts = RiskCounts.of(Times.of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 1])).coarsen(3)
@@ -389,12 +389,12 @@ def split_periods(rows: Times, edges: Any) -> PersonPeriods:
     """Return rows by periods: period k is from the edge k, not included, to the edge k + 1.
 
     A row is counted in a period if it was at risk when that began, and if it had its event in it or was at risk until
-    its end: one that was censored within a period is not counted there, nor is one that entered within it, nor is what
+    its end. One that was censored within a period is not counted there, nor is one that entered within it, nor is what
     is before the first edge and after the last one.
 
     A regression of ``event`` on the features with an indicator of each period has the hazard of each period as its
     baseline, which sites share. With the link cloglog its coefficients are logarithms of hazard ratios, those of
-    proportional hazards in continuous time (Prentice and Gloeckler); with the logit they are those of the odds.
+    proportional hazards in continuous time (Prentice and Gloeckler); with the logit, of odds ratios.
 
     >>> rows = split_periods(Times.of([2.0, 1.5, 3.0], [1, 0, 0]), edges=[0.0, 1.0, 2.0, 3.0])
     >>> rows.row, rows.period

@@ -106,7 +106,7 @@ class SurvivalCurve:
 def kaplan_meier(counts: RiskCounts, *, level: float = 0.95, scale: Scale = "log") -> SurvivalCurve:
     """Return the curve of Kaplan and Meier for the rows of all groups.
 
-    Where rows leave between the times of the counts it is that of a life table: of those who leave an interval without
+    Where rows leave between the times of the counts it is a life table. Of those who leave an interval without
     an event, or enter in it, half are at risk, q = d/(n − (c + e)/2) (Cutler and Ederer 1958).
 
     Parameters
@@ -143,8 +143,9 @@ def bound_survival(late: RiskCounts, early: RiskCounts) -> tuple[Array, Array]:
     """Return numbers between which the curve of exact times lies, at each time of the counts.
 
     All rows are there from the start. They leave at the earliest as ``early`` says and at the latest as ``late`` does,
-    at the same times; those of one interval leave in any order. The curve is a product over events of 1 − 1/r, r those
-    at risk: it is least if events are as late as can be and everyone else has left as early as can be, and largest the
+    at the same times; within one interval they leave in any order. The curve is a product over events of 1 − 1/r, r
+    those
+    at risk. It is least if events are as late as can be and all others have left as early as can be, and largest the
     other way round.
 
     >>> from fpdfp.survival import RiskCounts, Times

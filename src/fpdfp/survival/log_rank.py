@@ -57,11 +57,11 @@ class LogRank:
         Parameters
         ----------
         counts
-            How many are at risk in each group. With those of several sites together the test is that of all rows as if
+            How many are at risk in each group. With counts of several sites together the test treats all rows as if
             of one site; for a test stratified by site, add up what each site's counts give.
         rho
             The weight of an event is the probability of no event before it, to this power: 0 for the log-rank test, 1
-            for that of Peto and Peto.
+            for the test of Peto and Peto.
 
         Examples
         --------

@@ -19,7 +19,7 @@ Transform = Literal["identity", "log"]
 
 @dataclasses.dataclass(frozen=True)
 class Proportionality:
-    """Sums over events at times t with g(t) their transform; those of several sites and strata add up.
+    """Sums over events at times t with g(t) their transform; sums over sites and strata add up.
 
     Attributes
     ----------

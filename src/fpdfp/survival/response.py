@@ -101,7 +101,7 @@ class Times(NamedTuple):
     def read(cls, y: Any) -> Self:
         """Return the times of a response of one argument.
 
-        A matrix with the columns (time, event) or (start, stop, event), in the order of R's ``Surv``; or a structured
+        A matrix with the columns (time, event) or (start, stop, event), in the order of R's ``Surv``. Or a structured
         array whose first field states whether there is an event, and whose second has the time, as in scikit-survival,
         with a third field for the entry where there is one.
 

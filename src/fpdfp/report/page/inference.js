@@ -12,10 +12,10 @@ class Inference extends View {
     const rows = names.map((name, i) => [name, ...columns.map((column) => cell(column.name, column.values[i]))]);
     const limited = of > names.length ? [`${figure(names.length)} of ${figure(of)} coefficients are shown, those with the largest ${columns.length > 1 ? "statistics" : "values"}.`] : [];
     return el("div", { class: "card", id: "summary-card" }, el("h3", {}, title), formula ? el("p", { class: "formula" }, formula) : null,
-      el("dl", { class: "facts" }, ...facts.flatMap(([name, text]) => [el("dt", {}, name || "fit"), el("dd", {}, text)])),
       scrolled("Coefficients with their errors", table(["", ...columns.map((column) => column.name)], rows, 1)),
       ...notes.map((note) => el("p", { class: refused ? "note" : "muted" }, capital(note) + (isNumber(level) ? `; intervals at ${percent(level)}` : ""))),
       ...limited.map((text) => el("p", { class: "muted" }, text)),
+      el("dl", { class: "facts" }, ...facts.flatMap(([name, text]) => [el("dt", {}, name || "fit"), el("dd", {}, text)])),
       sites.length ? el("details", {}, el("summary", {}, "Rows of each site"),
         scrolled("Rows of each site", table(["Site", "Rows used", "Left out"], sites.map(([name, ...counts]) => [name, ...counts.map((one) => figure(one))]), 1))) : null);
   }
@@ -33,8 +33,8 @@ class Inference extends View {
     const body = el("div", {});
     const draw = () => body.replaceChildren(...this.forest(found, coefficients.find((one) => one.name === this.coefficient)));
     draw();
-    return [card, el("div", { class: "card", id: "forest-card" }, el("h3", {}, "Coefficient at each site"),
-      picker("Coefficient", coefficients.map((one) => [one.name, one.name]), this.coefficient, (name) => { this.coefficient = name; draw(); }), body)];
+    return [el("div", { class: "card", id: "forest-card" }, el("h3", {}, "Coefficient at each site"),
+      picker("Coefficient", coefficients.map((one) => [one.name, one.name]), this.coefficient, (name) => { this.coefficient = name; draw(); }), body), card];
   }
 
   forest({ level, exponentiate }, one) {

@@ -4,9 +4,10 @@ const initial = JSON.parse(byId("data").textContent);
 const runsTable = new RunsTable(), curves = new Curves(), settings = new Settings(), clients = new Clients(), sites = new Sites(), model = new Model(), inference = new Inference(), selections = new Selections(), evaluations = new Evaluations(), learning = new LearningCurves(), slices = new Slices();
 let volumes = JSON.parse(byId("volumes").textContent), volumesVersion = "";
 
-// A fit with a table of coefficients begins with it; how it was computed comes last, and folded.
+// A reconstruction begins with its slices, and a fit with its table of coefficients; how it was computed comes last, and folded.
 const COMPUTATION = ["runs", "curves", "settings", "sites", "clients"];
 function arrange(runs) {
+  if (runs.some((run) => run.kind === "ct")) byId("main").prepend(byId("slices"));
   if (byId("computation") || !runs.some((run) => run.summary)) return;
   const main = byId("main"), folded = el("details", { id: "computation" }, el("summary", {}, "How it was computed: runs, rounds, bits, settings"));
   main.prepend(byId("inference"), byId("selection"), byId("evaluation"), byId("learning"), byId("model"));

@@ -21,7 +21,9 @@ class Model {
   }
 
   update(runs) {
-    const models = runs.filter((run) => run.model);
+    // Bars of coefficients in different units mislead where a table has their errors.
+    const inTable = (run) => run.summary && run.summary.columns.length > 1 && run.model.edges.length === 0;
+    const models = runs.filter((run) => run.model && !inTable(run));
     byId("model").hidden = models.length === 0;
     if (models.length === 0) return;
     const run = models.find((one) => one.id === this.run) || models[0];
@@ -124,7 +126,7 @@ class Model {
       const half = `${(50 * Math.abs(values[i])) / largest}%`, kind = sign(values[i]);
       return el("li", { title: `${features[i]}: ${values[i]}` }, el("span", { class: "label" }, features[i]),
         el("span", { class: "track", "aria-hidden": "true" }, el("i", { class: kind, style: { width: half, [kind === "positive" ? "left" : "right"]: "50%" } })),
-        el("span", { class: "value" }, figure(values[i], 3)));
+        el("span", { class: "value" }, digits(values[i], 3)));
     });
     const summary = [`${figure(zeros)} of ${count(of, "coefficient is", "coefficients are")} zero, to within ${power(-8)} of the largest`];
     if (this.model.standardized !== null) summary.push(`${this.model.standardized ? "per standard deviation" : "per unit"} of each feature`);
