@@ -132,8 +132,8 @@ def draw(volumes: dict[str, Array], results: dict[str, Any], path: Path) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=int, default=2, help="blocks of so many pixels a side are averaged")
-    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--bin", type=int, default=4, help="blocks of so many pixels a side are averaged")
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--picture", type=Path, default=None)
     given = parser.parse_args()

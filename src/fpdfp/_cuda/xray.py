@@ -26,9 +26,9 @@ WARPS = 16
 ROOMY = 115_600
 #: Voxels are numbered in 32 bits.
 MOST_VOXELS = 2**31 - 1
-MOST_COLUMNS = 8
+MOST_COLUMNS = 16
 #: Of that, what is known of how columns cross planes.
-CROSSINGS = WARPS * 32 * 16
+CROSSINGS = WARPS * 32 * 24
 #: Sums over columns that the adjoint keeps at a time, in bytes.
 SUMS = 1 << 29
 
@@ -97,17 +97,18 @@ def adjoint_groups(y: Array, columns: DeviceColumns, views: Array, groups: Any, 
 
     nu, nv = y.shape[1:]
     out = cupy.zeros((n_groups, *volume), dtype=np.float32)
-    pitch = nv + 2 + nv % 2
+    pitch = (nv + 5) // 4 * 4
     owners = np.asarray(groups)
-    for part in _portions(owners, max(1, SUMS // (8 * nu * pitch))):
-        sums = cupy.empty((part.stop - part.start, nu, pitch), dtype=np.float64)
+    for part in _portions(owners, max(1, SUMS // (4 * nu * pitch))):
+        sums = cupy.empty((part.stop - part.start, nu, pitch), dtype=np.uint32)
+        units = cupy.empty(sums.shape[:2], dtype=np.float32)
         count = sums.shape[0] * nu
         _kernel("sum_twice")(
             (-(-count // 8),), (256,),
             (y[part], columns.paths, columns.views, views[part], np.int32(nu), np.int32(nv), np.int32(pitch),
-             np.int64(count), sums),
+             np.int64(count), sums, units),
         )  # fmt: skip
-        _add_planes(sums, columns, views[part], owners[part], nv, out)
+        _add_planes(sums, units, columns, views[part], owners[part], nv, out)
     return out
 
 
@@ -132,7 +133,9 @@ def _portions(groups: IntArray, most: int) -> Iterator[slice]:
         yield slice(first, len(groups))
 
 
-def _add_planes(sums: Array, columns: DeviceColumns, views: Array, groups: Any, nv: int, out: Array) -> None:
+def _add_planes(
+    sums: Array, units: Array, columns: DeviceColumns, views: Array, groups: Any, nv: int, out: Array
+) -> None:  # fmt: skip
     """Add to each group's volume what its columns give, summed twice."""
     import cupy
 
@@ -141,8 +144,8 @@ def _add_planes(sums: Array, columns: DeviceColumns, views: Array, groups: Any, 
     starts = cupy.asarray(np.searchsorted(groups, np.arange(lowest, highest + 2)).astype(np.int32))
     kernel = _kernel("adjoint")
     room = min(ROOMY, _most_shared()) - 4 * TILE * TILE * DEPTH - CROSSINGS
-    batch = max(1, min(MOST_COLUMNS, room // (2 * 8 * pitch)))
-    shared = 4 * TILE * TILE * DEPTH + CROSSINGS + batch * 2 * 8 * pitch
+    batch = max(1, min(MOST_COLUMNS, room // (2 * 4 * pitch)))
+    shared = 4 * TILE * TILE * DEPTH + CROSSINGS + batch * 2 * 4 * pitch
     _allow(kernel, shared, f"a tile of voxels and columns of {nv} pixels")
     tiles = -(-nx // TILE), -(-ny // TILE)
     ranges = cupy.empty((tiles[0] * tiles[1], len(views), 2), dtype=np.int32)
@@ -154,7 +157,7 @@ def _add_planes(sums: Array, columns: DeviceColumns, views: Array, groups: Any, 
     kernel(
         (tiles[0] * tiles[1], -(-nz // DEPTH), highest - lowest + 1),
         (32 * WARPS,),
-        (sums, columns.paths, columns.views, views, i32(len(views)), ranges, starts,
+        (sums, units, columns.paths, columns.views, views, i32(len(views)), ranges, starts,
          *map(i32, (nx, ny, nz, nu, nv, pitch, batch)), out[lowest : highest + 1]),
         shared_mem=shared,
     )  # fmt: skip

@@ -16,7 +16,6 @@ enum { HEIGHT, SCALE, MIDDLE, ROW, LEVEL, SOURCE_X, SOURCE_Y, WAY_X, WAY_Y, ACRO
 // Adding these rounds to an integer, which is then in the low bits.
 #define MAGIC 12582912.0f
 #define MAGIC_BITS 0x4B400000
-#define MAGIC_WIDE 6755399441055744.0
 
 // Only the sum of squares is in double precision.
 __device__ __forceinline__ float ray_length(const double* path, const double* view, int row) {
@@ -186,12 +185,23 @@ __global__ void __launch_bounds__(256, 4) forward(
 // ---- adjoint ----
 //
 // As a function of the row, what a plane gives to a column is piecewise linear, with a knot at each voxel height. The
-// transpose reads a column's data, summed twice from the top, at the knots, and takes second differences.
+// transpose reads a column's data, summed twice from the top, at the knots, and takes second differences. Data are
+// integers here: sums may overflow, since differences are right modulo 2^32 as long as they are small themselves. With
+// knots at i + f, f from 0 to 1, sums S and single sums P, the second difference around the middle knot is
+//
+//     S[left] - 2 S[middle] + S[right] - P[middle] (i[left] - 2 i[middle] + i[right])
+//         + f[left] (P[left] - P[middle]) + f[right] (P[right] - P[middle]).
+
+// The largest number of a column, and the largest distance of knots in rows: (FARTHEST + 1)^2 + 2 times the first is
+// below 2^31.
+#define LARGEST 1.9e6f
+#define FARTHEST 32.0f
 
 // A warp sums a column; rows are dealt to lanes from the top down.
 __global__ void sum_twice(
     const float* __restrict__ y, const double* __restrict__ paths, const double* __restrict__ tables,
-    const i64* __restrict__ views, int nu, int nv, int pitch, i64 columns, double* __restrict__ sums
+    const i64* __restrict__ views, int nu, int nv, int pitch, i64 columns, unsigned* __restrict__ sums,
+    float* __restrict__ units
 ) {
     const i64 column = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
@@ -200,16 +210,21 @@ __global__ void sum_twice(
     const double* path = paths + (view * nu + column % nu) * PATH;
     const double* table = tables + view * VIEW;
     const float* data = y + column * nv;
-    double* out = sums + column * pitch;
-    for (int row = nv + lane; row < pitch; row += 32) out[row] = 0.0;
-    double once = 0.0, twice = 0.0;
+    float most = 0.0f;
+    for (int row = lane; row < nv; row += 32) most = fmaxf(most, fabsf(data[row] * ray_length(path, table, row)));
+    for (int w = 16; w; w /= 2) most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, w));
+    const float scale = most > 0.0f ? LARGEST / most : 0.0f;
+    if (lane == 0) units[column] = most / LARGEST;
+    unsigned* out = sums + column * pitch;
+    for (int row = nv + lane; row < pitch; row += 32) out[row] = 0;
+    unsigned once = 0, twice = 0;
     for (int top = nv - 1; top >= 0; top -= 32) {
         const int row = top - lane;
-        double a = row >= 0 ? (double)(data[row] * ray_length(path, table, row)) : 0.0;
-        for (int w = 1; w < 32; w *= 2) { double o = __shfl_up_sync(0xFFFFFFFFu, a, w); if (lane >= w) a += o; }
+        unsigned a = row >= 0 ? (unsigned)__float2int_rn(data[row] * ray_length(path, table, row) * scale) : 0;
+        for (int w = 1; w < 32; w *= 2) { unsigned o = __shfl_up_sync(0xFFFFFFFFu, a, w); if (lane >= w) a += o; }
         a += once;
-        double b = a;
-        for (int w = 1; w < 32; w *= 2) { double o = __shfl_up_sync(0xFFFFFFFFu, b, w); if (lane >= w) b += o; }
+        unsigned b = a;
+        for (int w = 1; w < 32; w *= 2) { unsigned o = __shfl_up_sync(0xFFFFFFFFu, b, w); if (lane >= w) b += o; }
         b += twice;
         if (row >= 0) out[row] = b;
         once = __shfl_sync(0xFFFFFFFFu, a, 31);
@@ -220,44 +235,71 @@ __global__ void sum_twice(
 #define TILE 16
 #define DEPTH 64
 
-// How a column crosses a plane: the distance of knots in rows, whose last bits, which matter to nothing, say which line
-// it crosses first and whether all knots are on the panel; and what it gives to the two lines.
-struct __align__(16) Crossing { double spacing; float near_weight, far_weight; };
+// How a column crosses a plane: the distance of knots in rows, the first knot counted from the row `base`, which line it
+// crosses first (note / 4 - 1), whether all knots are on the panel (1) and not too far apart (2), and what it gives to
+// the two lines.
+struct __align__(8) Crossing { float spacing, start; int base, note; float near_weight, far_weight; };
 
-__device__ __forceinline__ double with_note(double spacing, int note) {
-    return __longlong_as_double((__double_as_longlong(spacing) & ~63ll) | note);
-}
+struct Knot { int i; float f; unsigned twice, once; };
 
-__device__ __forceinline__ int note_of(double spacing) { return __double2loint(spacing) & 63; }
-
+// Beyond the ends, from `low` to `high`, the sums go on as straight lines.
 template <bool INSIDE>
-__device__ __forceinline__ double at_knot(const double* sums, double position, int nv) {
-    double whole = __dadd_rd(position, MAGIC_WIDE);
-    int i = __double2loint(whole);
-    double f = position - (whole - MAGIC_WIDE);
+__device__ __forceinline__ void place(Knot& knot, float position, int low, int high) {
+    if (!INSIDE) position = fminf(fmaxf(position, -2e6f), 2e6f);
+    const float whole = __fadd_rd(position, MAGIC);
+    knot.i = __float_as_int(whole) - MAGIC_BITS;
+    knot.f = position - (whole - MAGIC);
     if (!INSIDE) {
-        // Beyond the ends the sums go on as straight lines.
-        int kept = min(max(i, 0), nv);
-        f += (double)(i - kept);
-        i = kept;
+        const int kept = min(max(knot.i, low), high);
+        knot.f += (float)(knot.i - kept);
+        knot.i = kept;
     }
-    double a = sums[i];
-    return fma(f, sums[i + 1] - a, a);
 }
 
-// What one crossing gives to two neighbouring voxels of a lane.
+__device__ __forceinline__ void read(Knot& knot, const unsigned* sums) {
+    knot.twice = sums[knot.i];
+    knot.once = sums[knot.i + 1] - knot.twice;
+}
+
+__device__ __forceinline__ float bend(const Knot& left, const Knot& at, const Knot& right) {
+    const unsigned turns = (unsigned)(left.i - 2 * at.i + right.i);
+    const int whole = (int)(left.twice - 2 * at.twice + right.twice - at.once * turns);
+    return fmaf(right.f, (float)(int)(right.once - at.once), fmaf(left.f, (float)(int)(left.once - at.once), (float)whole));
+}
+
+// What one crossing gives to two neighbouring voxels of a lane; `sums` begins at the row of the crossing.
 template <bool INSIDE>
-__device__ __forceinline__ float2 second_differences(
-    const double* sums, double spacing, double start, int lane, int nv
-) {
-    double position = fma((double)(2 * lane), spacing, start);
-    double a = at_knot<INSIDE>(sums, position, nv), b = at_knot<INSIDE>(sums, position + spacing, nv);
-    double left = __shfl_up_sync(0xFFFFFFFFu, b, 1), right = __shfl_down_sync(0xFFFFFFFFu, a, 1);
-    if (lane == 0 || lane == 31) {
-        double edge = at_knot<INSIDE>(sums, lane == 0 ? position - spacing : fma(2.0, spacing, position), nv);
-        if (lane == 0) left = edge; else right = edge;
+__device__ __forceinline__ float2 second_differences(const unsigned* sums, const Crossing& c, int lane, int nv) {
+    const int low = -c.base, high = nv - c.base;
+    Knot left, a, b, right;
+    place<INSIDE>(left, fmaf((float)(2 * lane - 1), c.spacing, c.start), low, high);
+    place<INSIDE>(a, fmaf((float)(2 * lane), c.spacing, c.start), low, high);
+    place<INSIDE>(b, fmaf((float)(2 * lane + 1), c.spacing, c.start), low, high);
+    place<INSIDE>(right, fmaf((float)(2 * lane + 2), c.spacing, c.start), low, high);
+    read(a, sums);
+    read(b, sums);
+    left.twice = __shfl_up_sync(0xFFFFFFFFu, b.twice, 1);
+    left.once = __shfl_up_sync(0xFFFFFFFFu, b.once, 1);
+    right.twice = __shfl_down_sync(0xFFFFFFFFu, a.twice, 1);
+    right.once = __shfl_down_sync(0xFFFFFFFFu, a.once, 1);
+    if (lane == 0) read(left, sums);
+    if (lane == 31) read(right, sums);
+    return make_float2(bend(left, a, b), bend(a, b, right));
+}
+
+// The same for knots that are far apart, from the numbers of each row.
+__device__ float2 sums_of_rows(const unsigned* column, const Crossing& c, int lane, int nv) {
+    float found[2];
+    for (int k = 0; k < 2; ++k) {
+        const float at = fmaf((float)(2 * lane + k), c.spacing, c.start) + (float)c.base;
+        const int first = (int)fmaxf(ceilf(at - c.spacing), 1.0f), last = (int)fminf(floorf(at + c.spacing), (float)nv);
+        found[k] = 0.0f;
+        for (int i = first; i <= last; ++i) {
+            const int number = (int)(column[i - 1] - 2 * column[i] + column[i + 1]);
+            found[k] = fmaf(c.spacing - fabsf((float)i - at), (float)number, found[k]);
+        }
     }
-    return make_float2((float)((left - a) + (b - a)), (float)((a - b) + (right - b)));
+    return make_float2(found[0], found[1]);
 }
 
 // The columns that can cross each tile, and a voxel around it, in each view.
@@ -308,7 +350,7 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(global));
 #else
-    *(double2*)shared = *(const double2*)global;
+    *(uint4*)shared = *(const uint4*)global;
 #endif
 }
 
@@ -320,14 +362,14 @@ __device__ __forceinline__ void copies_done() {
 
 // A block has a tile of 16 x 16 lines of 64 voxels; its warp w has plane w of the tile, across x or across y.
 __global__ void __launch_bounds__(512, 2) adjoint(
-    const double* __restrict__ sums, const double* __restrict__ paths, const double* __restrict__ tables,
-    const i64* __restrict__ views, int n_views, const int2* __restrict__ all_ranges,
+    const unsigned* __restrict__ sums, const float* __restrict__ units, const double* __restrict__ paths,
+    const double* __restrict__ tables, const i64* __restrict__ views, int n_views, const int2* __restrict__ all_ranges,
     const int* __restrict__ group_starts, int nx, int ny, int nz, int nu, int nv, int pitch, int batch,
     float* __restrict__ out
 ) {
-    extern __shared__ double2 memory[];
+    extern __shared__ uint4 memory[];
     float* tile = (float*)memory;
-    double* columns = (double*)(tile + TILE * TILE * DEPTH);
+    unsigned* columns = (unsigned*)(tile + TILE * TILE * DEPTH);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int strip = 32 / batch * batch;
     Crossing* crossings = (Crossing*)(columns + 2 * batch * pitch) + warp * strip;
@@ -342,13 +384,12 @@ __global__ void __launch_bounds__(512, 2) adjoint(
     auto fetch = [&](const Cursor& c, int half) {
         if (c.view >= stop) return;
         const int count = min(batch, c.end - c.column);
-        const double* from = sums + ((i64)c.view * nu + c.column) * pitch;
-        double* to = columns + half * batch * pitch;
-        for (int i = 2 * threadIdx.x; i < count * pitch; i += 2 * blockDim.x) copy_async(to + i, from + i);
+        const unsigned* from = sums + ((i64)c.view * nu + c.column) * pitch;
+        unsigned* to = columns + half * batch * pitch;
+        for (int i = 4 * threadIdx.x; i < count * pitch; i += 4 * blockDim.x) copy_async(to + i, from + i);
     };
     fetch(at, 0);
     unsigned across_y = 0, crossed = 0;
-    double knots_from = 0.0, knots_by = 0.0;
     for (int half = 0; at.view < stop; half ^= 1, at = ahead) {
         copies_done();
         __syncthreads();
@@ -356,13 +397,12 @@ __global__ void __launch_bounds__(512, 2) adjoint(
         next_batch(ahead, batch, stop, ranges);
         fetch(ahead, half ^ 1);
         const int shift = (at.column - at.begin) % strip, count = min(batch, at.end - at.column);
-        const double* column = columns + half * batch * pitch;
+        const unsigned* column = columns + half * batch * pitch;
         if (shift == 0) {
             // A lane looks after one of the next columns.
             const i64 view = views[at.view];
             const double* table = tables + view * VIEW;
-            knots_from = table[MIDDLE] + 1.0;
-            knots_by = z0 - table[HEIGHT];
+            const double knots_from = table[MIDDLE] + 1.0, knots_by = z0 - table[HEIGHT];
             bool crosses = false, on_y = false;
             if (lane < min(strip, at.end - at.column)) {
                 const double* path = paths + (view * nu + at.column + lane) * PATH;
@@ -372,11 +412,15 @@ __global__ void __launch_bounds__(512, 2) adjoint(
                 double g = path[START] + t * path[SLOPE] - (on_y ? x0 : y0), below = floor(g);
                 crosses = t > 0.0 && below >= -1.0 && below < TILE && plane < (on_y ? ny : nx);
                 if (crosses) {
-                    double s = t * table[SCALE], spacing = 1.0 / s, start = knots_from + knots_by * spacing;
-                    float share = (float)(g - below);
-                    bool inside = start - spacing >= 1e-6 && start + DEPTH * spacing < nv - 1e-6;
+                    const double s = t * table[SCALE], spacing = 1.0 / s, start = knots_from + knots_by * spacing;
+                    const double base = fmin(fmax(floor(start), -1e8), 1e8);
+                    const float share = (float)(g - below);
+                    const float weight = (float)s * units[(i64)at.view * nu + at.column + lane];
+                    const bool inside = start - spacing >= 1e-3 && start + DEPTH * spacing < nv - 1e-3;
+                    const bool close = spacing <= FARTHEST;
                     crossings[lane] = Crossing{
-                        with_note(spacing, 2 * ((int)below + 1) + inside), (1.0f - share) * (float)s, share * (float)s
+                        (float)spacing, (float)(start - base), (int)base, 4 * ((int)below + 1) + 2 * close + inside,
+                        (1.0f - share) * weight, share * weight
                     };
                 }
             }
@@ -406,7 +450,7 @@ __global__ void __launch_bounds__(512, 2) adjoint(
                 const int one = __ffs(todo) - 1;
                 todo &= todo - 1;
                 const Crossing c = crossings[shift + one];
-                const int note = note_of(c.spacing), next = (note >> 1) - 1;
+                const int next = (c.note >> 2) - 1;
                 if (next != line) {
                     // Neighbouring columns cross the same lines, or the next: what they share stays in registers.
                     if (next == line + 1) {
@@ -421,10 +465,11 @@ __global__ void __launch_bounds__(512, 2) adjoint(
                     }
                     line = next;
                 }
-                const double* data = column + one * pitch;
-                const double start = fma(knots_by, c.spacing, knots_from);
-                float2 given = note & 1 ? second_differences<true>(data, c.spacing, start, lane, nv)
-                                        : second_differences<false>(data, c.spacing, start, lane, nv);
+                const unsigned* data = column + one * pitch;
+                float2 given;
+                if ((c.note & 3) == 3) given = second_differences<true>(data + c.base, c, lane, nv);
+                else if (c.note & 2) given = second_differences<false>(data + c.base, c, lane, nv);
+                else given = sums_of_rows(data, c, lane, nv);
                 near_sum.x = fmaf(c.near_weight, given.x, near_sum.x);
                 near_sum.y = fmaf(c.near_weight, given.y, near_sum.y);
                 far_sum.x = fmaf(c.far_weight, given.x, far_sum.x);

@@ -53,21 +53,26 @@ def dual_steps(
     """Take accelerated dual steps for the prox of one y in double precision, and return θ.
 
     The map is [B; I]S or BS, S diagonal with some factors: with the identity there are ``limits``, the weights of the
-    l1 norm, else none. ``previous`` and ``point``, the last dual and where the next step starts, are written over.
+    l1 norm, else none. The dual of the l1 norm is the best one for that of B, entry by entry, so that steps are for the
+    dual of B alone. ``previous`` and ``point``, the last dual and where the next step starts, are written over.
     """
+    size = following.size
+    last, start = previous[:size], point[:size]
     # Points are not kept: they are v + m (v - w), with v the last dual and w the one before.
-    before = 2.0 * previous - point
+    before = 2.0 * last - start
     state = np.array([theta, 1.0])
-    uphill = np.empty((y.size + BLOCK - 1) // BLOCK)
+    x, uphill = np.empty(y.size), np.empty((y.size + BLOCK - 1) // BLOCK)
     step_blocks(
-        following, preceding, isotropic, weight, limits, factors, y, gamma, sigma, previous, before,
-        np.empty(y.size), uphill, state, steps,
-    )  # fmt: skip
+        following, preceding, isotropic, weight, limits, factors, y, gamma, sigma, last, before, x, uphill, state, steps
+    )
     if steps % 2:
-        previous[:], before = before, previous.copy()
-    np.subtract(previous, before, out=point)
-    point *= state[1]
-    point += previous
+        last[:], before = before, last.copy()
+    np.subtract(last, before, out=start)
+    start *= state[1]
+    start += last
+    if limits.size:
+        primal_block(following, preceding, limits, factors, y, gamma, last, last, 0.0, 0, y.size, x, previous[size:])
+        point[size:] = previous[size:]
     return state[0]
 
 
@@ -77,17 +82,16 @@ def step_blocks(
     sigma: Any, one: Any, other: Any, x: Any, uphill: Any, state: Any, steps: Any,
 ) -> None:  # fmt: skip
     """Take the steps from the duals ``one`` and, before it, ``other``: each step writes over the older of the two."""
+    nothing = np.empty(0)
     for step in range(steps):
         v, w = (other, one) if step % 2 else (one, other)
         momentum = state[1]
         for block in prange(uphill.size):
             first, stop = block * BLOCK, min((block + 1) * BLOCK, y.size)
-            primal_block(following, preceding, limits, factors, y, gamma, v, w, momentum, first, stop, x)
+            primal_block(following, preceding, limits, factors, y, gamma, v, w, momentum, first, stop, x, nothing)
         for block in prange(uphill.size):
             first, stop = block * BLOCK, min((block + 1) * BLOCK, y.size)
-            uphill[block] = dual_block(
-                following, isotropic, weight, limits, x, sigma, v, w, momentum, first, stop
-            )  # fmt: skip
+            uphill[block] = dual_block(following, isotropic, weight, x, sigma, v, w, momentum, first, stop)
         total = 0.0
         for block in range(uphill.size):
             total += uphill[block]
@@ -100,9 +104,9 @@ def step_blocks(
 @serial
 def primal_block(
     following: Any, preceding: Any, limits: Any, factors: Any, y: Any, gamma: Any, v: Any, w: Any, momentum: Any,
-    first: Any, stop: Any, x: Any,
+    first: Any, stop: Any, x: Any, single: Any,
 ) -> None:  # fmt: skip
-    """Write S(y − γSBᵀp) for the point p = v + m (v − w)."""
+    """Write S(y − γS(Bᵀp + q)) for the point p = v + m (v − w) and the best q; into ``single`` q, if it has room."""
     axes, entries = following.shape
     for j in range(first, stop):
         total = 0.0
@@ -115,38 +119,33 @@ def primal_block(
                 if following[axis, j] >= 0:
                     total -= v[place] + momentum * (v[place] - w[place])
         if limits.size:
-            place = axes * entries + j
-            total += v[place] + momentum * (v[place] - w[place])
+            best = min(max(y[j] / (gamma * factors[j]) - total, -limits[j]), limits[j])
+            total += best
+            if single.size:
+                single[j] = best
         x[j] = factors[j] * (y[j] - gamma * (factors[j] * total))
 
 
 @serial
 def dual_block(
-    following: Any, isotropic: Any, weight: Any, limits: Any, x: Any, sigma: Any, v: Any, w: Any, momentum: Any,
-    first: Any, stop: Any,
+    following: Any, isotropic: Any, weight: Any, x: Any, sigma: Any, v: Any, w: Any, momentum: Any, first: Any,
+    stop: Any,
 ) -> Any:  # fmt: skip
     """Write the next dual over w; return how much it points back from the point."""
     axes, entries = following.shape
     points, found = np.empty(axes), np.empty(axes)
     uphill = 0.0
-    for j in range(first, stop):
-        if j < entries:
-            square = 0.0
-            for axis in range(axes):
-                k, place = following[axis, j], axis * entries + j
-                points[axis] = v[place] + momentum * (v[place] - w[place])
-                new = points[axis] + (sigma * (x[k] - x[j]) if k >= 0 else 0.0)
-                found[axis] = new if isotropic else min(max(new, -weight), weight)
-                square += new * new
-            share = weight / math.sqrt(square) if isotropic and square > weight * weight else 1.0
-            for axis in range(axes):
-                place, new = axis * entries + j, share * found[axis]
-                uphill += (points[axis] - new) * (new - v[place])
-                w[place] = new
-        if limits.size:
-            place = axes * entries + j
-            point = v[place] + momentum * (v[place] - w[place])
-            new = min(max(sigma * x[j] + point, -limits[j]), limits[j])
-            uphill += (point - new) * (new - v[place])
+    for j in range(first, min(stop, entries)):
+        square = 0.0
+        for axis in range(axes):
+            k, place = following[axis, j], axis * entries + j
+            points[axis] = v[place] + momentum * (v[place] - w[place])
+            new = points[axis] + (sigma * (x[k] - x[j]) if k >= 0 else 0.0)
+            found[axis] = new if isotropic else min(max(new, -weight), weight)
+            square += new * new
+        share = weight / math.sqrt(square) if isotropic and square > weight * weight else 1.0
+        for axis in range(axes):
+            place, new = axis * entries + j, share * found[axis]
+            uphill += (points[axis] - new) * (new - v[place])
             w[place] = new
     return uphill

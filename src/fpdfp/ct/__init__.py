@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 from fpdfp._lazy import attach
 from fpdfp.ct import phantoms
-from fpdfp.ct.autograd import torch_projector
 from fpdfp.ct.calibration import Calibration, calibrate
-from fpdfp.ct.corrections import correct_hardening, remove_rings
 from fpdfp.ct.fdk import fdk
 from fpdfp.ct.files import Volume, load_volume, save_volume
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.ct.phantoms import Ellipsoids, psnr
-from fpdfp.ct.projector import XRayTransform
+from fpdfp.ct.projector import XRayTransform, torch_projector
 from fpdfp.ct.rectify import rectify
 from fpdfp.ct.scanners import Scan, load_rtk_geometry, load_scan
-from fpdfp.ct.scans import air, count_weights, from_rows, line_integrals
+from fpdfp.ct.scans import air, correct_hardening, count_weights, from_rows, line_integrals, remove_rings
 from fpdfp.ct.slabs import fdk_in_slabs, reconstruct_in_slabs
 
 if TYPE_CHECKING:

@@ -17,14 +17,13 @@ from fpdfp._array import to_host
 from fpdfp._settings import Document, Table
 from fpdfp._typing import Array
 from fpdfp.ct.calibration import Calibration, calibrate, widened
-from fpdfp.ct.corrections import correct_hardening, remove_rings
 from fpdfp.ct.files import load_volume, save_volume
 from fpdfp.ct.geometry import ConeBeam
 from fpdfp.ct.projector import XRayTransform
 from fpdfp.ct.reconstruction import Reconstruction, reconstruct
 from fpdfp.ct.rectify import rectify
 from fpdfp.ct.scanners import Scan, binned, fast_length, find_scan, fitted, load_scan
-from fpdfp.ct.scans import air, from_rows, line_integrals
+from fpdfp.ct.scans import air, correct_hardening, from_rows, line_integrals, remove_rings
 from fpdfp.ct.viewer import write_page
 
 #: The description of a scan, in its folder.

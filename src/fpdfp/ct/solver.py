@@ -232,7 +232,8 @@ class Solver:
     def _pull_of_slopes(self, v: Array) -> Array:
         """Return what the duals pull the slopes with."""
         if self.second is None:
-            return self.slopes
+            slopes: Array = self.slopes
+            return slopes
         pull: Array = self.gradient.symmetrized_adjoint(v[3:]) - v[:3]
         return pull
 
@@ -243,10 +244,11 @@ class Solver:
         if self.second is not None:
             first = self.penalty.conjugate_prox(v[:3] + sigma * (self.gradient.apply(u) - slopes), sigma)
             bends = self.bends.conjugate_prox(v[3:] + sigma * self.gradient.symmetrized(slopes), sigma)
-            return self.xp.concatenate([first, bends])
+            both: Array = self.xp.concatenate([first, bends])
+            return both
         if self.gradient.factors is not None:
             return self.penalty.conjugate_prox(v + sigma * self.gradient.apply(u), sigma)
-        new_v = self.xp.empty_like(v)
+        new_v: Array = self.xp.empty_like(v)
         constants = np.array([1.0, 0.0, sigma, self.tv], dtype=u.dtype)
         nothing = self.xp.empty((1, 0, 0, 0), dtype=u.dtype)
         tv_kernels(u).dual_step(u[None], v[None], True, constants, False, new_v[None], nothing)
@@ -282,11 +284,12 @@ class _Differences:
         return self.plain.adjoint(v if self.factors is None else v * self.factors)
 
     def symmetrized(self, s: Array) -> Array:
-        """Return the six components of the symmetrized gradient of three: those of two axes stand for both orders."""
+        """Return the six components of the symmetrized gradient of three; mixed ones stand for both orders."""
         xp = namespace(s)
         parts = xp.stack([self.apply(one) for one in s])
         mixed = [(parts[i, j] + parts[j, i]) * ROOT for i, j in PAIRS]
-        return xp.stack([*(parts[i, i] for i in range(3)), *mixed])
+        six: Array = xp.stack([*(parts[i, i] for i in range(3)), *mixed])
+        return six
 
     def symmetrized_adjoint(self, q: Array) -> Array:
         xp = namespace(q)
@@ -295,7 +298,8 @@ class _Differences:
             parts[i, i] = q[i]
         for one, (i, j) in zip(q[3:], PAIRS, strict=True):
             parts[i, j] = parts[j, i] = ROOT * one
-        return xp.stack([self.adjoint(one) for one in parts])
+        three: Array = xp.stack([self.adjoint(one) for one in parts])
+        return three
 
 
 def dot(a: Array, b: Array) -> float:
