@@ -99,6 +99,9 @@ def test_correlations_are_those_of_r() -> None:
     assert found.matrix[0, 1] == pytest.approx(r["r"]["cor"], rel=1e-10)
     assert found.p_value("age", "lwt") == pytest.approx(r["p"], rel=1e-8)
     np.testing.assert_allclose(found.interval("lwt", "age"), r["ends"], rtol=1e-8)
+    (axes,) = found.plot().axes
+    assert [one.get_text() for one in axes.get_yticklabels()] == ["age", "lwt", "bwt"]
+    assert [one.get_text() for one in axes.texts][:2] == ["1.00", f"{r['r']['cor']:.2f}"]
     with pytest.raises(ArgumentError, match="at least two columns of numbers"):
         fpdfp.correlations(table, ["age", "race"])
 

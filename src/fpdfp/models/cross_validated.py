@@ -62,7 +62,7 @@ class FederatedLogisticRegressionCV(FederatedLogisticRegression):
     >>> import fpdfp
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> hospital = (X[:, 0] > 12).astype(int) + (X[:, 0] > 15)
-    >>> model = fpdfp.FederatedLogisticRegressionCV(cv=fpdfp.CrossValidation(alphas=20), standardize=True)
+    >>> model = fpdfp.FederatedLogisticRegressionCV(cv=fpdfp.CrossValidation(alphas=20))
     >>> model = model.fit(X, y, groups=hospital)
     >>> model.scores_.shape, 0.0 < model.alpha_min_ <= model.alpha_1se_
     ((20, 5), True)

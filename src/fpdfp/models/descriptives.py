@@ -222,6 +222,20 @@ class Correlations:
 
         return pandas.DataFrame(self.matrix, index=list(self.names), columns=list(self.names))
 
+    def plot(self, path: Any = None) -> Any:
+        """Draw the matrix as squares, blue above 0 and red below, with numbers; ``path`` is a file for the picture."""
+        from fpdfp._plotting import new_axes, save
+
+        count = len(self.names)
+        axes = new_axes(2.0 + 0.7 * count, 1.2 + 0.7 * count, hidden=["top", "right", "left", "bottom"])
+        axes.imshow(self.matrix, cmap="RdBu", vmin=-1.0, vmax=1.0)
+        for (i, j), r in np.ndenumerate(self.matrix):
+            axes.text(j, i, f"{r:.2f}", ha="center", va="center", color="white" if abs(r) > 0.6 else "black")
+        axes.set_xticks(range(count), self.names, rotation=45, ha="right")
+        axes.set_yticks(range(count), self.names)
+        axes.tick_params(length=0)
+        return save(axes.figure, path)
+
     def __str__(self) -> str:
         lines = [
             f"{a} and {b}: {format_number(float(self.matrix[i, j]))}, p = {format_p(self.p_value(a, b))}"

@@ -24,7 +24,7 @@ from fpdfp.errors import ArgumentError, DivergenceError
 from fpdfp.inference.estimability import find_alias
 from fpdfp.inference.information import invert
 from fpdfp.inference.intervals import quantile_of
-from fpdfp.inference.table import format_number, format_p
+from fpdfp.inference.table import format_number, format_p, text_table
 from fpdfp.methods import ProximalNewton
 from fpdfp.models.penalty import Firth
 from fpdfp.penalties.base import Zero
@@ -260,9 +260,7 @@ class ProfileIntervals:
         grid = [["", "coefficient", f"{tail:.6g} %", f"{100.0 - tail:.6g} %", "p"]]
         columns = zip(self.names, self.coefficients, self.lower, self.upper, self.p_values, strict=True)
         grid += [[name, *map(format_number, numbers), format_p(p)] for name, *numbers, p in columns]
-        widths = [max(len(row[j]) for row in grid) for j in range(5)]
-        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in grid]
-        return "\n".join([*(line.rstrip() for line in lines), f"profile likelihood, {self.exchanges} exchanges"])
+        return text_table(grid, [f"profile likelihood, {self.exchanges} exchanges"])
 
     __repr__ = __str__
 
