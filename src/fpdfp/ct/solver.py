@@ -78,7 +78,7 @@ class Solver:
         self.v = module.zeros((3 if second is None else 9, *geometry.volume), dtype=data.dtype)
         self.w = module.zeros(geometry.volume, dtype=data.dtype)
         #: The slopes s of the last step, and where the next one starts; empty for a total variation.
-        self.slopes = module.zeros((3, *((0, 0, 0) if second is None else geometry.volume)), dtype=data.dtype)
+        self.slopes: Array = module.zeros((3, *((0, 0, 0) if second is None else geometry.volume)), dtype=data.dtype)
         self.slopes_start = self.slopes
         self.restart(tv)
 
@@ -243,10 +243,11 @@ class Solver:
         if self.second is not None:
             first = self.penalty.conjugate_prox(v[:3] + sigma * (self.gradient.apply(u) - slopes), sigma)
             bends = self.bends.conjugate_prox(v[3:] + sigma * self.gradient.symmetrized(slopes), sigma)
-            return self.xp.concatenate([first, bends])
+            both: Array = self.xp.concatenate([first, bends])
+            return both
         if self.gradient.factors is not None:
             return self.penalty.conjugate_prox(v + sigma * self.gradient.apply(u), sigma)
-        new_v = self.xp.empty_like(v)
+        new_v: Array = self.xp.empty_like(v)
         constants = np.array([1.0, 0.0, sigma, self.tv], dtype=u.dtype)
         nothing = self.xp.empty((1, 0, 0, 0), dtype=u.dtype)
         tv_kernels(u).dual_step(u[None], v[None], True, constants, False, new_v[None], nothing)
@@ -255,7 +256,7 @@ class Solver:
 
 def _ahead(new: Array, old: Array, beta: float) -> Array:
     """Return new + β (new − old), with one array that is written once."""
-    ahead = new - old
+    ahead: Array = new - old
     ahead *= beta
     ahead += new
     return ahead
@@ -286,7 +287,8 @@ class _Differences:
         xp = namespace(s)
         parts = xp.stack([self.apply(one) for one in s])
         mixed = [(parts[i, j] + parts[j, i]) * ROOT for i, j in PAIRS]
-        return xp.stack([*(parts[i, i] for i in range(3)), *mixed])
+        six: Array = xp.stack([*(parts[i, i] for i in range(3)), *mixed])
+        return six
 
     def symmetrized_adjoint(self, q: Array) -> Array:
         xp = namespace(q)
@@ -295,7 +297,8 @@ class _Differences:
             parts[i, i] = q[i]
         for one, (i, j) in zip(q[3:], PAIRS, strict=True):
             parts[i, j] = parts[j, i] = ROOT * one
-        return xp.stack([self.adjoint(one) for one in parts])
+        three: Array = xp.stack([self.adjoint(one) for one in parts])
+        return three
 
 
 def dot(a: Array, b: Array) -> float:
