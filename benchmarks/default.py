@@ -211,11 +211,25 @@ def swiss_roll(data: Path) -> Case:
     return Case(fpdfp.Problem(losses, fpdfp.penalties.L1(0.005)))
 
 
+def uncorrelated(data: Path) -> Case:
+    """Forty normal features of which four count; least squares, some clients a round."""
+    X, y = bundled.make_sparse_uncorrelated(2400, 40, random_state=17)
+    losses = fpdfp.losses.LeastSquares(standardise(X), standardise(y), clients=np.arange(2400) % 20, l2=1e-4)
+    return Case(fpdfp.Problem(losses, fpdfp.penalties.L1(0.01)), 5)
+
+
+def blobs(data: Path) -> Case:
+    """Eight overlapping clusters in 25 dimensions, of two classes."""
+    X, y = bundled.make_blobs(3000, 25, centers=8, cluster_std=6.0, random_state=18)
+    return Case(classify(standardise(X), y % 2, 30), 6)
+
+
 TUNING: tuple[Callable[[Path], Case], ...] = (
     breast_cancer, diabetes, wine, heavy_tails, sorted_levels, a9a, digits, iris, housing, informative, cancer_area,
 )  # fmt: skip
 HELD_OUT: tuple[Callable[[Path], Case], ...] = (
     redundant, fused, covtype, friedman, hastie, moons, quantiles, counts, circles, low_rank, swiss_roll,
+    uncorrelated, blobs,
 )  # fmt: skip
 SETS = {one.__name__: one for one in (*TUNING, *HELD_OUT)}
 

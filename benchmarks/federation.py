@@ -33,11 +33,11 @@ from benchmarks import _tools
 from fpdfp.federation.agent import Agent
 from fpdfp.federation.connection import Connection, enrol
 from fpdfp.federation.engine import Asking, FederationEngine
+from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.hub import serve
 from fpdfp.federation.keys import read_invitation
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.rehearse import free_port
-from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.study import Study
 
 RUNS = 3

@@ -75,7 +75,7 @@ def draw(truth: np.ndarray, found: np.ndarray, file: Path) -> None:
         "three sites together": found,
         "difference": found - truth,
     }
-    figure, axes = plt.subplots(1, 3, figsize=(9, 3.4), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")
     for axis, (title, volume) in zip(axes, pictures.items(), strict=True):
         low, high = (-0.2, 0.2) if title == "difference" else (0.0, float(truth.max()))
         axis.imshow(

@@ -10,16 +10,19 @@ count of fewer rows than a cell has.
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import dataclasses
+import hashlib
 import itertools
+import json
 import logging
 import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -45,9 +48,9 @@ from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
 from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
+from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import Distribution, ModelSpec
-from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.table import SiteTable
 from fpdfp.folds import Folds
 from fpdfp.formula.coding import Design, Term
@@ -64,14 +67,15 @@ from tests.desks import ANALYST
 INTRODUCTION = """# What the attack generator finds
 
 `make attack` runs `python -m tests.attacks 1000000 docs/results/attack.md --jobs 2 --minutes 60`; what comes first
-ends it. A site has 400 rows, among them some that are easy to single out, and the default policy with its budget off.
-The generator puts expressions of one row into every slot of every question, and points of every kind into every
-point. A series asks one model, or the table, up to 24 things: questions, and the operations that methods ask for in
-rounds. A pair asks the same of two models that differ in one thing. A row is found if a vector that is told, or the
-difference of two, is a multiple of one, if a number is one person's value, or if a count is of fewer than three rows.
-Then each rule is switched off in turn, until a row is found.
+ends it, and with `--store` runs add up. A site has 400 rows, among them some that are easy to single out, and the
+default policy with its budget off. The generator puts expressions of one row into every slot of every question, and
+points of every kind into every point. A series asks one model, or the table, up to 24 things: questions, and the
+operations that methods ask for in rounds. A pair asks the same of two models that differ in one thing. A row is found
+if a vector that is told, or the difference of two, is a multiple of one, if a number is one person's value, or if a
+count is of fewer than three rows. Then each part of the four rules of the guard is switched off in turn, until a row is
+found.
 
-The rules `kinds`, `rows`, `parameters` and `budget` are not in the table: without them rows are found by many questions
+The parts `kinds`, `rows`, `parameters` and `budget` are not in the table: without them rows are found by many questions
 together, which `tests/test_attacks.py`, `tests/test_many_policy.py` and `tests/test_hostile_models.py` carry out.
 
 """
@@ -130,11 +134,18 @@ class Site:
         self.names, self.name = itertools.count(), ""
         self.about: Any = None
         self.described: Any = None
-        self.answered = self.refused = 0
+        #: Answers and refusals by the name of what is asked.
+        self.answers, self.refusals = collections.Counter[str](), collections.Counter[str]()
+
+    @property
+    def answered(self) -> int:
+        """How many questions were answered."""
+        return self.answers.total()
 
     def ask(self, about: Any, *asked: Any) -> Any:
         """Return what is told, None where it is refused or fails; a model is described where the site lacks it."""
         tree: dict[str, Any] = {"run": "run", "sequence": 1}
+        name = (asked[0] if isinstance(about, ModelSpec) else about).name
         if isinstance(about, ModelSpec):
             tree |= {"kind": "request", "request": Request(asked, ALL).write(parcels.dump)}
             if about is not self.about:
@@ -148,19 +159,19 @@ class Site:
         with contextlib.suppress(ValueError):
             reply = self.guard.answer(tree, ANALYST)
             if "reply" in reply and "needs" not in reply["reply"]:
-                self.answered += 1
+                self.answers[name] += 1
                 return reply["reply"]
-        self.refused += 1
+        self.refusals[name] += 1
         return None
 
-    def compute(self, operate: Callable[[Any], Any]) -> Any:
-        """Return what an algorithm of an analyst's choice computes at the site; None where the guard refuses that."""
-        with contextlib.suppress(Refusal, ValueError, NotImplementedError, TypeError):
-            model = self.guard._models.get(self.name)
-            told = None if model is None else operate(model.site.whole)
-            self.answered += told is not None
-            return told
-        self.refused += 1
+    def compute(self, name: str, *given: Any, **options: Any) -> Any:
+        """Return what an operation of an algorithm computes at the site; None where the guard refuses that."""
+        with contextlib.suppress(Refusal, ValueError, NotImplementedError, TypeError, KeyError):
+            told = getattr(self.guard._models[self.name].whole, name)(*given, **options)
+            if told is not None:
+                self.answers[f"round: {name}"] += 1
+                return told
+        self.refusals[f"round: {name}"] += 1
         return None
 
 
@@ -200,32 +211,44 @@ def factors(rng: np.random.Generator) -> Any:
     return Numeric("x", Column(str(rng.choice(MEASURED))))
 
 
-def designs(rng: np.random.Generator, response: Any) -> Design:
-    """Return a design with something in each slot now and then."""
+def designs(rng: np.random.Generator, response: Any, *, plain: bool = False) -> Design:
+    """Return a design with something in each slot now and then; a plain one has columns that a policy allows."""
     made = [tuple(factors(rng) for _ in range(int(rng.choice([1, 1, 1, 2])))) for _ in range(int(rng.integers(1, 5)))]
+    if plain:
+        names = rng.choice([*MEASURED, "half"], int(rng.integers(2, 5)), replace=False)
+        made = [(Numeric(str(name), Column(str(name))),) for name in names]
     terms = tuple(Term(one, i) for i, one in enumerate(made))
     given: dict[str, Any] = {}
     for slot in ("weights", "offset"):
-        if rng.random() < 0.15:
-            given[slot] = predicates(rng)
+        if rng.random() < (0.05 if plain else 0.15):
+            given[slot] = Column("pressure" if slot == "offset" else "age") if plain else predicates(rng)
     if isinstance(response, Survival) and rng.random() < 0.2:
-        given["strata"] = (str(rng.choice(["rare", "half", "grade"])),)
+        given["strata"] = ("half" if plain else str(rng.choice(["rare", "half", "grade"])),)
     return Design(response, terms, tuple("x" for _ in terms), **given)
 
 
-def models(rng: np.random.Generator) -> ModelSpec:
-    """Return a model of some family."""
-    kind = str(rng.choice(["Logistic", "LeastSquares", "GLM", "GLM", "Cox", "Ordinal", "Softmax", "Multinomial"]))
+FAMILIES = ("Logistic", "LeastSquares", "GLM", "GLM", "Cox", "Ordinal", "Softmax", "Multinomial")
+
+
+def models(rng: np.random.Generator, families: tuple[str, ...] = FAMILIES, *, plain: bool | None = None) -> ModelSpec:
+    """Return a model of some family; every second one is plain, such as an honest analyst's may be."""
+    kind = str(rng.choice(families))
+    plain = bool(rng.random() < 0.5) if plain is None else plain
     options: dict[str, Any] = {}
-    response: Any = predicates(rng) if rng.random() < 0.25 else Column(str(rng.choice(["died", "died", "decided"])))
+    response: Any = Column("died" if plain else str(rng.choice(["died", "died", "decided"])))
+    response = predicates(rng) if not plain and rng.random() < 0.25 else response
     if kind == "GLM":
         name, link = [
             ("poisson", "log"), ("poisson", "identity"), ("gamma", "inverse"), ("gamma", "identity"),
-            ("inverse gaussian", "identity"), ("binomial", "log"), ("gaussian", "identity"),
-        ][rng.integers(7)]  # fmt: skip
-        options["distribution"] = Distribution(name, link)
+            ("inverse gaussian", "identity"), ("binomial", "log"), ("gaussian", "identity"), ("quantile", "identity"),
+            ("negative binomial", "log"),
+        ][rng.integers(9)]  # fmt: skip
+        parameters: Any = {"quantile": (float(rng.choice([0.1, 0.5])), float(10.0 ** rng.uniform(-6, 1))),
+                           "negative binomial": (float(10.0 ** rng.uniform(-3, 3)),)}.get(name, ())  # fmt: skip
+        options["distribution"] = Distribution(name, link, parameters)
         if isinstance(response, Column):
-            response = Column({"poisson": "visits", "binomial": "died"}.get(name, str(rng.choice(["income", "dose"]))))
+            columns = {"poisson": "visits", "negative binomial": "visits", "binomial": "died"}
+            response = Column(columns.get(name, str(rng.choice(["income", "dose"]))))
         if name == "binomial" and rng.random() < 0.5:
             response, options["periods"] = Survival(Column("time"), Column("died")), (0.0, 20.0, 40.0, 60.0, 80.0)
             options["distribution"] = Distribution("binomial", "logit")
@@ -235,11 +258,11 @@ def models(rng: np.random.Generator) -> ModelSpec:
                "Ordinal": ("x", "y", "none", "z")}  # fmt: skip
     if kind in ("Softmax", "Multinomial", "Ordinal"):
         response = Column("grade")
-    made = designs(rng, response)
+    made = designs(rng, response, plain=plain)
     periods = options.get("periods", ())
     d, intercept = made.width, kind not in ("Cox", "Ordinal") and not periods
-    scale = np.ones(d) if rng.random() < 0.7 else 10.0 ** rng.uniform(-9, 9, d)
-    centre = np.zeros(d) if rng.random() < 0.8 else rng.normal(size=d) * 10.0 ** rng.uniform(0, 17)
+    scale = np.ones(d) if plain or rng.random() < 0.7 else 10.0 ** rng.uniform(-9, 9, d)
+    centre = np.zeros(d) if plain or rng.random() < 0.8 else rng.normal(size=d) * 10.0 ** rng.uniform(0, 17)
     ridge = np.zeros(d + intercept + max(len(periods) - 1, 0))
     return ModelSpec(
         made, np.zeros(0), centre, scale, intercept, kind, classes.get(kind, ()), ridge, **options,
@@ -297,6 +320,7 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
     factor = fpdfp.linops.Matrix(np.outer(direction, direction)) if x.ndim == 1 else None
     some = np.sort(rng.choice(x.size, int(rng.integers(1, x.size + 1)), replace=False)) if x.ndim == 1 else np.zeros(1)
     wide = x.astype(np.float64)
+    few = np.where(np.isin(np.arange(x.size).reshape(x.shape), some), wide, 0.0)
     parts: Any = [("value", "gradient"), ("gradient", "hessian"), ("information",), ("start",), ("facts",)][
         rng.integers(5)
     ]
@@ -309,10 +333,11 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
         lambda: Exact(str(rng.choice(KINDS))), NewtonExchange, lambda: Constants(factor),  # type: ignore[arg-type]
         lambda: Constants(factor, None, int(rng.choice([1, 10]))), lambda: many_at(rng, x), lambda: many_at(rng, x),
         lambda: FeatureBounds("slopes" if rng.random() < 0.5 else "curvatures"),
-        lambda: LocalModels(some.astype(np.int64), wide.ravel()[some.astype(np.int64)]),
+        lambda: LocalModels(Announced.plain(few), Announced.mask(some.astype(np.int64), wide.size)),
         lambda: Overdispersions(wide, float(10.0 ** rng.uniform(-6, 6))), lambda: Spread(wide),
         lambda: Jeffreys(wide, third + 10.0 ** rng.uniform(-9, 0) * np.eye(x.size)),
-        lambda: Slopes(Announced.rounded(fpdfp.compress.Full(), x), 127), lambda: QuantizedMoments(2000),
+        lambda: Slopes(Announced.rounded(fpdfp.compress.Full(), x), 127, values=bool(rng.random() < 0.5)),
+        lambda: QuantizedMoments(2000),
         lambda: Sketch(1),
         lambda: many_at(rng, x, HeldScores, score=str(rng.choice(["brier", "deviance", "accuracy", "moments"]))),
         lambda: many_at(rng, x, DualSums, wants="gradient"),
@@ -323,16 +348,18 @@ def asked_at(rng: np.random.Generator, x: Any) -> Any:
     ][rng.integers(25)]()  # fmt: skip
 
 
-def computed_at(rng: np.random.Generator, x: Any) -> Callable[[Any], Any]:
-    """Return an operation that a job of an analyst's choice may ask of the data."""
+def compute_at(site: Site, rng: np.random.Generator, x: Any) -> Any:
+    """Return the result of an operation that a job of an analyst's choice may ask of the data."""
     one, draws, vectors = np.arange(1), Draws(int(rng.integers(99)), 0, np.array([0])), np.eye(x.size)[:1]
+    batch = int(rng.choice([1, 5, 10, 50, ROWS]))
     return [
-        lambda data: data.gradients(x, one, batch_size=int(rng.choice([1, 5, 10, 50])), draws=draws),
-        lambda data: data.hessians(x, one), lambda data: data.informations(x, one),
-        lambda data: data.start_model(one), lambda data: data.start_model(one, level=True),
-        lambda data: data.curvatures(one), lambda data: data.curvature_diagonals(one),
-        lambda data: data.curvature_products(one, vectors), lambda data: data.lipschitz(),
-    ][rng.integers(9)]  # fmt: skip
+        lambda: site.compute("gradients", x, one, batch_size=batch, draws=draws),
+        lambda: site.compute("values", x, one), lambda: site.compute("gradients", x, one),
+        lambda: site.compute("hessians", x, one), lambda: site.compute("informations", x, one),
+        lambda: site.compute("start_model", one), lambda: site.compute("start_model", one, level=True),
+        lambda: site.compute("curvatures", one), lambda: site.compute("curvature_diagonals", one),
+        lambda: site.compute("curvature_products", one, vectors), lambda: site.compute("lipschitz"),
+    ][rng.integers(11)]()  # fmt: skip
 
 
 def arrays_in(tree: Any, asked: Any) -> Iterator[Any]:
@@ -454,8 +481,7 @@ def attack(site: Site, rng: np.random.Generator) -> bool:
         elif number % 6 == 3:
             first = points(rng, shape_of(about), site.frame)
         if number and rng.random() < 0.25:
-            asked = computed_at(rng, x)
-            reply = site.compute(asked)
+            asked, reply = None, compute_at(site, rng, x)
         else:
             try:
                 asked = At(x, ["values", "gradients"]) if not number else asked_at(rng, x)
@@ -532,9 +558,10 @@ def responses(rng: np.random.Generator) -> Survival:
 
 def asked_of_a_table(rng: np.random.Generator) -> Any:
     """Return a question about the table."""
-    about = models(rng)
+    kind, plain = int(rng.integers(12)), bool(rng.random() < 0.7)
+    about = models(rng, ("Cox",) if kind in (4, 5, 6) else FAMILIES, plain=plain)
     shape = shape_of(about)
-    x = points(rng, shape, FRAME).astype(np.float64)
+    x = rng.normal(size=shape) * 0.1 if plain else points(rng, shape, FRAME).astype(np.float64)
     group = Coded("g", *[("grade", ("x", "y", "z")), ("half", (0, 1)), ("rare", (0, 1))][rng.integers(3)])
     other = Coded("h", *[("half", (0, 1)), ("rare", (0, 1)), ("group", ("a", "b"))][rng.integers(3)])
     columns = tuple(
@@ -550,11 +577,11 @@ def asked_of_a_table(rng: np.random.Generator) -> Any:
         lambda: questions.BaselineQuestion(about, x, times),
         lambda: questions.ProportionalityQuestion(about, x), lambda: questions.ConcordanceQuestion(about, x),
         lambda: questions.EvaluationQuestion(about, x, [points(rng, shape, FRAME).astype(np.float64)]),
-        lambda: questions.CalibrationQuestion(about, x, rng.normal(size=1 if about.family == "Cox" else 2)),
+        lambda: questions.CalibrationQuestion(about, x, rng.random(1 if about.family == "Cox" else 2)),
         lambda: DescriptionQuestion(columns, (group,), other if number else None),
         lambda: HistogramQuestion(columns[:1], [np.sort(rng.normal(20.0, 30.0, 5))], other if number else None),
         questions.SchemaQuestion,
-    ][rng.integers(12)]()  # fmt: skip
+    ][kind]()  # fmt: skip
 
 
 def attack_a_table(site: Site, rng: np.random.Generator) -> bool:
@@ -563,7 +590,7 @@ def attack_a_table(site: Site, rng: np.random.Generator) -> bool:
         asked = asked_of_a_table(rng)
     except ValueError:
         return False
-    site.guard.budget.spent.times.clear()
+    site.guard.budget.spent.times.clear()  # in place of a site that was not asked yet
     reply = site.ask(asked)
     if reply is None:
         return False
@@ -732,7 +759,19 @@ SINGLE = (
 )  # fmt: skip
 #: Rules without which a row must be found by this generator. Without the others ("kinds", "rows", "parameters",
 #: "budget") rows are found by many questions together: see tests/test_attacks.py, tests/test_many_policy.py.
-NEEDED = ("columns", "places", "cells", "leverage", "weights", "points", "domain", "folds", "constants", "hiding")
+NEEDED = (
+    "columns",
+    "places",
+    "values",
+    "cells",
+    "leverage",
+    "weights",
+    "points",
+    "domain",
+    "folds",
+    "constants",
+    "hiding",
+)
 
 
 def choose(rng: np.random.Generator) -> Callable[[Site, np.random.Generator], bool]:
@@ -742,8 +781,24 @@ def choose(rng: np.random.Generator) -> Callable[[Site, np.random.Generator], bo
     return attacks[int(np.searchsorted((0.55, 0.75, 0.9), share))]
 
 
-def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found: bool = False) -> tuple[int, int, int]:
-    """Attack a site until so much was answered or tried; return tries, answers and rows found."""
+class Found(NamedTuple):
+    """How many series there were, how many found a row, and the answers and refusals by the name of what was asked."""
+
+    series: int
+    rows: int
+    answers: collections.Counter[str]
+    refusals: collections.Counter[str]
+
+    def __add__(self, other: Any) -> Found:
+        """Return the sums of both."""
+        return Found(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+NOTHING = Found(0, 0, collections.Counter(), collections.Counter())
+
+
+def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found: bool = False) -> Found:
+    """Attack a site until so much was answered or tried, or a row was found."""
     loose = dataclasses.replace(policy, analyses=HUGE, refusals=HUGE)
     rng, found, made = np.random.default_rng(seed), 0, 0
     with tempfile.TemporaryDirectory() as folder:
@@ -755,44 +810,82 @@ def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found
             with np.errstate(all="ignore"):
                 found += choose(rng)(site, rng)
         site.guard.audit.close()
-    return made, site.answered, found
+    return Found(made, found, site.answers, site.refusals)
 
 
-def run_part(seed: int) -> tuple[int, int, int]:
+def run_part(seed: int) -> tuple[int, Found]:
     """Attack a site with the default policy until a part of the answers is there."""
     logging.disable(logging.CRITICAL)
-    return run(Policy(), PART, HUGE, seed)
+    return seed, run(Policy(), PART, HUGE, seed)
 
 
-def attack_the_defaults(answered: int, jobs: int, minutes: float) -> tuple[int, int, int]:
-    """Attack the default policy in several processes, until so much was answered or so much time has passed."""
-    started, total = time.monotonic(), (0, 0, 0)
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool, contextlib.suppress(KeyboardInterrupt):
-        parts = pool.imap_unordered(run_part, range(-(-answered // PART)))
+def run_without(rule: str) -> tuple[str, Found]:
+    """Attack a site without a rule until a row is found."""
+    logging.disable(logging.CRITICAL)
+    return rule, run(Policy(off=frozenset({rule})), HUGE, 20_000, until_found=True)
+
+
+def digest_of_sources() -> str:
+    """Return a digest of the guard, of the losses, and of this file: runs of others are not added to those of this."""
+    package = Path(fpdfp.__file__).parent
+    files = [*sorted(package.glob("federation/*.py")), *sorted(package.glob("losses/*.py")), Path(__file__)]
+    return hashlib.sha256(b"".join(one.read_bytes() for one in files)).hexdigest()[:16]
+
+
+def read_parts(stores: list[Path]) -> dict[int, Found]:
+    """Return what earlier runs have found, by seed; refuse those of another guard."""
+    parts = dict[int, Found]()
+    for tree in (json.loads(store.read_text()) for store in stores if store.exists()):
+        if tree["sources"] != digest_of_sources():
+            raise SystemExit("an earlier run was of another guard: it cannot be added")
+        for seed, (series, rows, answers, refusals) in tree["parts"].items():
+            parts[int(seed)] = Found(series, rows, collections.Counter(answers), collections.Counter(refusals))
+    return parts
+
+
+def attack_the_defaults(parts: dict[int, Found], answered: int, pool: Any, minutes: float, first: int) -> None:
+    """Attack the default policy with seeds that are not in ``parts``, until so much is answered or time is over."""
+    started, wanted = time.monotonic(), -(-answered // PART)
+    made = pool.imap_unordered(run_part, [seed for seed in range(first, first + wanted) if seed not in parts])
+    with contextlib.suppress(KeyboardInterrupt, StopIteration):
         while time.monotonic() - started < 60.0 * minutes:
-            try:
-                part = parts.next(timeout=1.0)  # type: ignore[attr-defined]
-            except multiprocessing.TimeoutError:
-                continue
-            except StopIteration:
-                break
-            total = tuple(map(sum, zip(total, part, strict=True)))  # type: ignore[assignment]
-            passed = time.monotonic() - started
-            print("{:,} series, {:,} answers, {} rows found".format(*total) + f"; {passed:.0f} s", flush=True)
-    return total
+            with contextlib.suppress(multiprocessing.TimeoutError):
+                seed, found = made.next(timeout=1.0)
+                parts[seed] = found
+                total = sum(parts.values(), start=NOTHING)
+                print(f"{total.answers.total():,} answers, {total.rows} rows; {time.monotonic() - started:.0f} s",
+                      flush=True)  # fmt: skip
 
 
-def main(answered: int, page: Path | None, jobs: int, minutes: float) -> None:
-    """Print what was found by default, and without each rule; write a page of it."""
+def write_page(parts: dict[int, Found], without: dict[str, Found]) -> str:
+    """Return the tables of what was found by default, by each kind of question, and without each rule."""
+    total, row = sum(parts.values(), start=NOTHING), "| {} | {:,} | {:,} | {} |"
     lines = ["| policy | series | answers | rows found |", "| --- | --- | --- | --- |"]
-    lines.append("| the defaults | {:,} | {:,} | {} |".format(*attack_the_defaults(answered, jobs, minutes)))
-    for rule in NEEDED:
-        found = run(Policy(off=frozenset({rule})), HUGE, 20_000, until_found=True)
-        lines.append(f"| without `{rule}`, until a row is found | " + "{:,} | {:,} | {} |".format(*found))
-        print(lines[-1], flush=True)
+    lines.append(row.format("the defaults", total.series, total.answers.total(), total.rows))
+    for rule, found in without.items():
+        name = f"without `{rule}`, until a row is found"
+        lines.append(row.format(name, found.series, found.answers.total(), found.rows))
+    lines += ["", "| question, with the defaults | answered | refused |", "| --- | --- | --- |"]
+    names = sorted({*total.answers, *total.refusals})
+    lines += [f"| {name} | {total.answers[name]:,} | {total.refusals[name]:,} |" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def main(answered: int, page: Path | None, jobs: int, minutes: float, stores: list[Path], first: int) -> None:
+    """Print what was found by default, and without each rule; write a page of it."""
+    parts, without = read_parts(stores), dict[str, Found]()
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        attack_the_defaults(parts, answered, pool, minutes, first)
+    if stores:
+        stores[0].write_text(json.dumps({"sources": digest_of_sources(), "parts": parts}))
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for rule, found in pool.imap(run_without, NEEDED):
+            without[rule] = found
+            print(f"without {rule}: {found.rows} rows after {found.answers.total():,} answers", flush=True)
+    print(write_page(parts, without))
     if page is not None:
-        limit = f"This run was to end after {answered:,} answers or {minutes:g} minutes, in {jobs} processes.\n\n"
-        page.write_text(INTRODUCTION + limit + "\n".join(lines) + "\n")
+        last = f"Answers come in parts of {PART:,}, each with a seed of its own: here {len(parts)} parts.\n\n"
+        page.write_text(INTRODUCTION + last + write_page(parts, without))
 
 
 if __name__ == "__main__":
@@ -802,5 +895,9 @@ if __name__ == "__main__":
     parser.add_argument("page", type=Path, nargs="?", help="the file for the table")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--minutes", type=float, default=600.0, help="stop after so many minutes")
+    parser.add_argument(
+        "--store", type=Path, nargs="*", default=[], help="files of runs: the first is written, all add"
+    )
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     given = parser.parse_args()
-    main(given.answered, given.page, given.jobs, given.minutes)
+    main(given.answered, given.page, given.jobs, given.minutes, given.store, given.first)

@@ -19,11 +19,10 @@ from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.datasets import Moments
 from fpdfp.errors import Refusal
 from fpdfp.federation.engine import refusal
-from fpdfp.federation.guard import ALL, GuardedData
+from fpdfp.federation.guard import ALL, GuardedData, Model, digest_of
+from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.keys import Asker
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.request_guard import RequestGuard as Desk
-from fpdfp.federation.request_guard import digest_of
 
 ANALYST = Asker("ann", "analyst", "ab" * 32, "study")
 #: The desks that are open.
@@ -63,24 +62,9 @@ class Rows:
         return {"rows": len(self.y), "columns": columns}
 
 
-class Counts:
-    """Counts nothing, in place of a site's budget."""
-
-    policy = Policy()
-    people = None
-
-    def spend_point(self, points: int) -> None: ...
-
-    def note_fitted(self, x: Any) -> None: ...
-
-    def note_outside(self) -> None: ...
-
-    def divide(self, rows: int, key: bytes, folds: int) -> None: ...
-
-
 def guarded(losses: Any) -> Any:
     """Return losses as the questions of a site with the default policy get them, with all operations."""
-    return GuardedData(losses, Counts(), ALL)
+    return GuardedData(Model(losses, Policy()), ALL)
 
 
 def make_desk(X: Any, y: Any, folder: Path, policy: Policy | None = None, name: str = "north") -> Desk:

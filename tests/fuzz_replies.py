@@ -93,7 +93,7 @@ def read(answered: Answered, tree: Any) -> list[Any]:
             found += [away.sizes, *away.constants()]
         elif ask.answers is Columns:
             assert asked.about.clients is not None
-            found += decode_once(given, asked.about.clients, ask.messages(losses.shape)).arrays
+            found += decode_once(given, asked.about.clients, ask.messages(losses.shape), ask.sent_dtype).arrays
         elif isinstance(ask, Update):
             assert site.job is not None
             shapes = site.job.algorithm.reply_shapes()

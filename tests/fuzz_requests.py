@@ -36,7 +36,8 @@ from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.cohorts.site import Site
 from fpdfp.cohorts.sums import SumsAt
 from fpdfp.errors import MessageError
-from fpdfp.precondition.exchange import FeatureBounds
+from fpdfp.precondition.base import Announced
+from fpdfp.precondition.exchange import FeatureBounds, Slopes
 from tests.loopback import Loopback
 
 #: The longest that a request may take, in seconds: none of them asks for much work.
@@ -170,7 +171,10 @@ def corpus() -> list[Recorded]:
             clients_of(there).ask(Spread(np.zeros(4)))
         if where == "wide":
             clients_of(there).ask(FeatureBounds("curvatures"))
-            clients_of(there).ask(LocalModels(np.array([0, 2]), np.array([0.1, -0.2])))
+            d = there.model.shape[0]
+            few = Announced.mask(np.array([0, 2]), d)
+            clients_of(there).ask(LocalModels(Announced.plain(0.1 * few.array), few))
+            clients_of(there).ask(Slopes(Announced.plain(np.full(d, 0.1)), 127, values=True))
         site = Site(problem.losses)
         for request in engine.requests:
             tree = unpack(pack(request))

@@ -13,9 +13,9 @@ from fpdfp.federation.agent import respond
 from fpdfp.federation.cohort import LocalCohort
 from fpdfp.federation.connection import Measured, Usage
 from fpdfp.federation.framing import Message, Receiver
+from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.keys import About
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.rollback import ReplayGuard
 
 ASKER = {"name": "ann", "role": "analyst", "fingerprint": "ab" * 32}

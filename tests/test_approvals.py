@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from fpdfp.federation.approvals import FILE, MOST, MOST_EACH
 from fpdfp.federation.commands import app
+from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.tree import Column, Comparison, Number
 from tests.desks import ANALYST

@@ -23,9 +23,9 @@ from fpdfp.compress import decode
 from fpdfp.errors import Refusal, RefusalError
 from fpdfp.federation import questions
 from fpdfp.federation.guard import TOO_FEW
+from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import MomentsQuestion
-from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.tree import Column, Numeric

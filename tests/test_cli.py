@@ -150,3 +150,38 @@ def test_every_command_has_help_with_an_example(command: list[str]) -> None:
     done = CliRunner().invoke(app, [*command, "--help"], terminal_width=200)
     assert done.exit_code == 0
     assert f"Example: fpdfp {' '.join(command)}" in " ".join(done.output.split())
+
+
+WAITING = """
+import sys, threading, types
+sys.modules["grpc"] = types.ModuleType("grpc")
+threading.Thread(target=threading.Event().wait).start()
+sys.argv = ["fpdfp", *sys.argv[1:]]
+from fpdfp.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["federation", "policy"], 0), (["federation", "no"], 2)])
+def test_a_command_that_has_used_grpc_ends_whatever_its_threads_do(arguments: list[str], status: int) -> None:
+    """Once the status of a study was printed, and the process waited for a thread of gRPC for 300 s."""
+    done = subprocess.run(
+        [sys.executable, "-c", WAITING, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == status
+    assert ("level = " in done.stdout) if status == 0 else done.stderr
+
+
+def test_the_end_of_a_connection_is_not_waited_for_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A channel of gRPC waits for the end of its calls, which may never be delivered."""
+    import types
+
+    from fpdfp.federation import connection
+
+    monkeypatch.setattr(connection, "LAST_WORDS", 0.1)
+    stream = connection.Stream.__new__(connection.Stream)
+    stream._unsent = connection.Inbox()
+    stream._channel = types.SimpleNamespace(close=lambda: time.sleep(1000))
+    started = time.monotonic()
+    stream.close()
+    assert time.monotonic() - started < 10

@@ -22,9 +22,9 @@ from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError, Sep
 from fpdfp.federation import questions
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.engine import refusal
+from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import BaselineQuestion, ConcordanceQuestion, RiskQuestion
-from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula import parse
 from fpdfp.losses import Cox

@@ -17,12 +17,10 @@ from fpdfp.cohorts.requests import Request
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.federation import audit, questions
-from fpdfp.federation.guard import check_columns
+from fpdfp.federation.guard import STOPPED, check_columns, leverages
+from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import ModelSpec, MomentsQuestion, SumsQuestion
-from fpdfp.federation.request_guard import STOPPED
-from fpdfp.federation.request_guard import RequestGuard as Desk
-from fpdfp.federation.row_shares import leverages
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Comparison, Missing, Number, Numeric, Poly, Spline

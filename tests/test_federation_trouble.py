@@ -27,10 +27,10 @@ from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import audit, framing
 from fpdfp.federation.agent import alone, respond
 from fpdfp.federation.framing import Message, RefusedError
+from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.hub import Hub, Peer
 from fpdfp.federation.keys import About
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.rollback import FILE, LINE, LINES, OlderError, ReplayGuard, Slots
 from tests.desks import ANALYST, PLAIN, close_all, make_desk
 from tests.federation_trial import SITES, AgentThread, HubThread, Trial, TrialDesk, parts, running

@@ -14,6 +14,8 @@ from fpdfp.cohorts.losses import LocalModels
 from fpdfp.engines import finish
 from fpdfp.engines.stopping import Stopping
 from fpdfp.errors import MessageError
+from fpdfp.precondition import cost
+from fpdfp.precondition.base import Announced
 from tests import helpers
 from tests.loopback import Loopback
 
@@ -158,7 +160,7 @@ def test_a_model_is_that_of_the_loss() -> None:
     x = np.zeros(40)
     x[features] = [0.3, -1.0, 0.5, 2.0]
     everyone = np.arange(4)
-    question = LocalModels(features, x[features])
+    question = LocalModels(Announced.plain(x), Announced.mask(features, 40))
     sums = question.add_up(question.answer(problem.local(everyone)), everyone)
     rows, columns = np.tril_indices(4)
     hessian = problem.losses.hessian(x, problem.weights)
@@ -167,18 +169,25 @@ def test_a_model_is_that_of_the_loss() -> None:
 
 
 def test_questions_that_make_no_sense_are_refused() -> None:
-    for features, x, what in (
-        (np.array([3, 1]), np.zeros(2), "ascending"),
-        (np.array([-1]), np.zeros(1), "ascending"),
-        (np.arange(0), np.zeros(0), "ascending"),
-        (np.arange(2), np.zeros(3), "finite numbers"),
-        (np.arange(2), np.array([0.0, np.nan]), "finite numbers"),
+    problem, mask = draw_problem(), Announced.mask(np.array([1, 3]), 40)
+    for x, asked, what in (
+        (Announced.plain(np.ones(40)), mask, "zero in features that are not requested"),
+        (Announced.plain(np.zeros(39)), mask, "a point of shape"),
+        (None, Announced.plain(np.zeros(40)), "a one at least"),
+        (None, Announced.plain(np.full(40, 0.5)), "a zero or a one"),
+        (None, Announced.plain(np.ones(41)), "for each of the 40 features"),
     ):
-        with pytest.raises(ValueError, match=what):
-            LocalModels(features, x)
-    problem = draw_problem()
-    with pytest.raises(MessageError, match="no model in the requested features"):
-        LocalModels(np.array([40]), np.zeros(1)).answer(problem.local(np.arange(4)))
+        question = LocalModels(x, asked)
+        with pytest.raises(MessageError, match=what):
+            question.points_at((40,))
+        with pytest.raises(MessageError, match=what):
+            question.answer(problem.local(np.arange(4)))
+    with pytest.raises(MessageError, match="no model in some features"):
+        LocalModels(None, mask).points_at((2, 40))
+    with pytest.raises(fpdfp.errors.ArgumentError, match="levels"):
+        LocalModels(levels=0)
+    with pytest.raises(FloatingPointError, match="NaN"):
+        Announced.plain(np.array([0.0, np.nan]))
 
 
 @pytest.mark.parametrize("kind", ["fused", "grouped"])
@@ -209,10 +218,13 @@ def test_steps_begin_when_they_cost_what_was_spent(prefer: Any, monkeypatch: pyt
 
     def is_due(self: finish.Finish) -> bool:
         due = original(self)
+        once = self.run.traffic["preconditioner"]  # a part of the product of rounds and bits, and spent otherwise
+        start = (0, 0, 0) if prefer == "balanced" else (0, *once)
         if self.run.round:
             count = len(self.features(self.run.x, self.run.algorithm.estimate_slope(self.run.state)))  # type: ignore
-            spent, given = self._spent((0, 0, 0)), self._given
-            steps = self._price_model(count).plus(self._price_steps(finish.STEPS + 1))._replace(rounds=finish.STEPS)
+            spent, given = self._spent(start), self._given
+            model = cost.of_models(given, count, cost.MODEL_BITS)
+            steps = model.plus(self._price_steps(finish.STEPS + 1))._replace(rounds=finish.STEPS)
             assert due == (given.score(spent.plus(steps)) <= given.score(spent.plus(spent)))
             seen.append(due)
         return due

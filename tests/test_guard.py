@@ -14,13 +14,12 @@ import fpdfp
 from fpdfp.cohorts.question import PUBLIC, Reveals, questions
 from fpdfp.errors import Refusal
 from fpdfp.federation import guard
-from fpdfp.federation.guard import ALL, AT_POINT, AT_POINTS, PAIRS, REFUSED, SUMS, GuardedData
+from fpdfp.federation.guard import ALL, AT_POINT, AT_POINTS, KINDS, PAIRS, REFUSED, SUMS, GuardedData, Model
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.request_guard import KINDS
 from fpdfp.formula import tree
 from fpdfp.losses.base import Losses
 from tests import attacks
-from tests.desks import Counts, guarded
+from tests.desks import guarded
 
 #: What a site's question of a round uses of the site itself, and not of its losses.
 OF_THE_SITE = frozenset({"find", "find_all", "agree", "receive", "work", "certify", "remember"})
@@ -54,14 +53,14 @@ class TestClosed:
         closed = sorted(name for name in names - ALL - PUBLIC if not name.startswith("__"))
         assert len(closed) > 30
         for name in closed:
-            if name in ("_watch", "_uses", "_rule"):
+            if name in ("_model", "_uses"):
                 continue
             with pytest.raises(Refusal, match="does not declare"):
                 getattr(data, name)
 
     def test_an_operation_that_a_question_does_not_declare_is_refused(self) -> None:
         losses = fpdfp.losses.Logistic(np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2)
-        data: Any = GuardedData(losses, Counts(), frozenset({"values"}))
+        data: Any = GuardedData(Model(losses, Policy()), frozenset({"values"}))
         assert data.values(np.zeros(2), np.arange(1)).shape == (1,)
         for name in sorted(ALL - {"values"}):
             with pytest.raises(Refusal, match="does not declare"):
@@ -90,7 +89,7 @@ class TestClosed:
                     tree.Arithmetic("**", one, tree.Number(40.0)), tree.Call("log", tree.Call("log", one))]  # fmt: skip
         for node in examples:
             with pytest.raises(Refusal, match="neither a column nor"):
-                guard._check_factor(tree.Numeric("x", node), Policy())
+                guard._check_factor(tree.Numeric("x", node), Policy(), {})
 
 
 class TestGenerator:
@@ -101,14 +100,14 @@ class TestGenerator:
         caplog.set_level(logging.CRITICAL, "fpdfp.federation")
 
     def test_the_default_policy(self) -> None:
-        _, answered, found = attacks.run(Policy(), 300, 1000)
-        assert (answered >= 300, found) == (True, 0)
+        found = attacks.run(Policy(), 300, 1000)
+        assert (found.answers.total() >= 300, found.rows) == (True, 0)
 
     @pytest.mark.parametrize(
         "rule", ["places", "cells", "leverage", "weights", "domain", "folds", "constants", "hiding"]
     )
     def test_without_a_rule(self, rule: str) -> None:
-        assert attacks.run(Policy(off=frozenset({rule})), 10**6, 2000, until_found=True)[2] == 1
+        assert attacks.run(Policy(off=frozenset({rule})), 10**6, 2000, until_found=True).rows == 1
 
     def test_every_question_is_asked(self) -> None:
         """Rounds, certificates and memories have operations of the data in place of answers of their own."""
@@ -122,4 +121,4 @@ class TestGenerator:
     @pytest.mark.slow
     @pytest.mark.parametrize("rule", attacks.NEEDED)
     def test_every_rule_is_needed(self, rule: str) -> None:
-        assert attacks.run(Policy(off=frozenset({rule})), 10**6, 20_000, until_found=True)[2] == 1
+        assert attacks.run(Policy(off=frozenset({rule})), 10**6, 20_000, until_found=True).rows == 1

@@ -23,8 +23,10 @@ from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress import decode
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import MessageError, Refusal, RefusalError
-from fpdfp.federation import questions
-from fpdfp.federation.guard import ALL, GuardedData
+from fpdfp.federation import audit, questions
+from fpdfp.federation.descriptives import HistogramQuestion
+from fpdfp.federation.guard import ALL, GuardedData, Model
+from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import (
     BaselineQuestion,
@@ -35,16 +37,16 @@ from fpdfp.federation.questions import (
     RiskQuestion,
     SumsQuestion,
 )
-from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.federation.table import SiteTable
 from fpdfp.folds import Folds
 from fpdfp.formula.coding import Design, Term
-from fpdfp.formula.tree import Arithmetic, Coded, Column, Comparison, Number, Numeric, Survival
+from fpdfp.formula.evaluation import expand
+from fpdfp.formula.tree import Arithmetic, Coded, Column, Comparison, Number, Numeric, Spline, Survival
 from fpdfp.losses.linear import form_rounding
 from fpdfp.methods.newton import NewtonExchange
 from fpdfp.precondition.exchange import FeatureBounds
 from fpdfp.rng import Draws
-from tests.desks import ANALYST, Counts, Desks
+from tests.desks import ANALYST, Desks
 
 #: The row of a person of 101 years, as the models of these attacks have it: two measurements and the intercept.
 PERSON = 17
@@ -543,9 +545,7 @@ def test_batches_of_ten_rows_that_are_known_are_a_linear_system(desks: Any) -> N
     """Who is in a batch follows from its seed, so that as many batches as rows tell each."""
     losses = fpdfp.losses.Logistic(ROWS, FRAME.died.to_numpy().astype(float))
     for policy, told in ((Policy(off=frozenset({"rows"})), True), (Policy(), False)):
-        counts = Counts()
-        counts.policy = policy
-        seen: Any = GuardedData(losses, counts, ALL)
+        seen: Any = GuardedData(Model(losses, policy), ALL)
         draws = Draws(7, 0, np.array([0]))
         if told:
             assert np.isfinite(seen.gradients(np.zeros(3), np.arange(1), batch_size=10, draws=draws)).all()
@@ -706,3 +706,136 @@ def test_through_real_processes(tmp_path: Path) -> None:
         for attack in (least_squares, poisson, offset, baseline, weight_sum, membership, differing_models):
             with pytest.raises(RefusalError, match=r"north refuses: .*propose it"):
                 attack(ask_site)
+
+
+def test_curvature_of_outcomes_as_they_are_may_be_one_rows(desks: Any) -> None:
+    """Expected curvature is the same for all rows where means of counts are large; that of outcomes falls with them."""
+    losses: Any = fpdfp.losses.GLM(ROWS, FRAME.visits.to_numpy(), family=fpdfp.families.NegativeBinomial(theta=400.0))
+    x = np.array([30.0, 0.0, 130.0])
+    row = ROWS[FRAME.pressure.argmin()]
+    seen: Any = GuardedData(Model(losses, Policy(off=frozenset({"points"}))), ALL)
+    told = seen.hessians(x, np.arange(1))[0]
+    np.testing.assert_allclose(told[2] / told[2, 2], row, rtol=1e-2, atol=1e-2)
+    for asked in ("hessians", "gradients"):
+        with pytest.raises(Refusal, match="too few of its rows would decide"):
+            getattr(GuardedData(Model(losses, Policy()), ALL), asked)(x, np.arange(1))
+
+
+def test_probit_thresholds_that_few_rows_are_far_beyond(desks: Any) -> None:
+    """Chances are near 0 or 1 for all rows alike, and only the curvature of those in the other class is not."""
+    classes = (np.arange(400) % 100 < 1).astype(np.int64) + 1  # four rows of another class
+    losses: Any = fpdfp.losses.Ordinal(ROWS[:, :1], classes, n_classes=3, link="probit")
+    x = np.array([0.01, -8.0, 8.0])
+    for policy, told in ((Policy(off=frozenset({"points"})), True), (Policy(), False)):
+        seen: Any = GuardedData(Model(losses, policy), ALL)
+        if told:
+            assert np.isfinite(seen.gradients(x, np.arange(1))).all()
+            continue
+        with pytest.raises(Refusal, match="too few of its rows would decide"):
+            seen.gradients(x, np.arange(1))
+
+
+def test_values_that_are_rounded_to_zero_are_comparisons(desks: Any) -> None:
+    """A product that underflows is 0 below a threshold of one's choice, and a large factor makes the rest large."""
+    person = int((FRAME.income * FRAME.cost).rank().sub(200).abs().argmin())
+    product = FRAME.income[person] * FRAME.cost[person]
+
+    def scaled(name: str, number: float) -> Numeric:
+        return Numeric(name, Arithmetic("/", Arithmetic("-", Column(name), Number(0.0)), Number(number)))
+
+    def attack(ask: Ask) -> Any:
+        told = []
+        for near in (1.0 - 1e-6, 1.0 + 1e-6):
+            cut = product * near * 2.0 / (5e-324 * 1e300)
+            given = (scaled("income", 1e300), scaled("cost", cut), scaled("time", 1e-300))
+            one = Design(Column("visits"), (Term(given, 0), Term((Numeric("p", Column("pressure")),), 1)), ("x", "p"))
+            told.append(gradient(ask, model(one, "LeastSquares"))[0])
+        return (told[1] - told[0]) * 400 / (5e-324 * 1e300)
+
+    found = attack(desks(Policy(off=frozenset({"places"}))))
+    assert found == pytest.approx(FRAME.visits[person] * FRAME.time[person], rel=1e-6)
+    with pytest.raises(Refusal, match="'income' is too large or too small; use other units"):
+        attack(desks(Policy()))
+    tiny = glm(design(Column("cost"), weights=Column("income")), "gaussian", "identity", weight_scale=5e-324)
+    with pytest.raises(Refusal, match="'the weights' is too large or too small"):
+        gradient(desks(Policy()), tiny)
+    many = (*(Numeric(name, Column(name)) for name in ("age", "income", "pressure", "cost", "time", "visits", "half")),)
+    with pytest.raises(Refusal, match="has more than 6 factors"):
+        gradient(desks(Policy()), model(Design(Column("died"), (Term(many, 0),), ("x",))))
+
+
+def test_knots_of_several_models_on_both_sides_of_a_person(desks: Any) -> None:
+    """Each model has one knot near the person; a combination of the three is zero for all others."""
+    values = np.sort(FRAME.pressure)
+    place = 200
+    person = FRAME[FRAME.pressure == values[place]].iloc[0]
+    near = [float(values[place - 1 : place + 1].mean()), float(values[place]) + 1e-9,
+            float(values[place : place + 2].mean())]  # fmt: skip
+    knots = [(near[0],), (near[1], 2.0), (near[2], 1.0, 2.0)]
+    grid = np.sort([*np.linspace(-9.0, 9.0, 2001), *near])
+
+    def attack(ask: Ask) -> Any:
+        ask(HistogramQuestion(("pressure",), [np.array(sorted({-9.0, 9.0, 1.0, 2.0, *near}))]))
+        told = dict[str, list[Any]]()
+        for one in knots:
+            spline = Spline("s", "bs", Column("pressure"), one, -9.0, 9.0, 1)
+            for response in ("cost", "income"):
+                given = Design(Column(response), (Term((spline,), 0),), ("x",))
+                told.setdefault(response, []).append(gradient(ask, model(given, "LeastSquares"))[:-1])
+        splines = [Spline("s", "bs", Column("pressure"), one, -9.0, 9.0, 1) for one in knots]
+        bases = np.column_stack([expand(one, SiteTable.read(pd.DataFrame({"pressure": grid})), {}) for one in splines])
+        aside = (grid <= near[0]) | (grid >= near[2])
+        _, sizes, directions = np.linalg.svd(bases[aside])
+        zero = directions[(sizes > 1e-9).sum() :]
+        along = (bases[~aside] @ zero.T).sum(axis=0) @ zero
+        return along @ np.concatenate(told["cost"]) / (along @ np.concatenate(told["income"]))
+
+    assert attack(desks(Policy(off=frozenset({"values"})))) == pytest.approx(person.cost / person.income, rel=1e-3)
+    with pytest.raises(Refusal, match="have fewer than 10 rows of this site between two of them"):
+        attack(desks(Policy()))
+
+
+def test_functions_of_a_column_of_few_values_tell_each_value(tmp_path: Path) -> None:
+    """Sums with 1, x, x² and x³ of four values are those of each value: here of one person's."""
+    table = FRAME.assign(children=np.where(FRAME.index == PERSON, 3, FRAME.score % 3))
+
+    def attack(policy: Policy, folder: str) -> float:
+        told = []
+        with Desk("north", SiteTable.read(table), policy, tmp_path / folder) as desk:
+            for power in (1.0, 2.0, 3.0):
+                value: Any = Column("children") if power == 1 else Arithmetic("**", Column("children"), Number(power))
+                told.append(
+                    gradient(functools.partial(ask, desk), model(design(Column("cost"), value), "LeastSquares"))
+                )
+        sums = np.array([told[0][1], *(one[0] for one in told)]) * -400
+        return float(np.linalg.solve(np.vander(np.arange(4.0), increasing=True).T, sums)[3])
+
+    assert attack(Policy(off=frozenset({"values"})), "without") == pytest.approx(FRAME.cost[PERSON])
+    with pytest.raises(Refusal, match="has few values at this site, and one of them in fewer than 3 rows"):
+        attack(Policy(), "default")
+
+
+def test_what_is_no_formula_has_its_line_in_the_log(desks: Any) -> None:
+    desk = desks(Policy()).desk
+    deep: Any = {"column": "age"}
+    for _ in range(3000):
+        deep = {"function": "log", "of": deep}
+    for tree in ({"design": {"terms": 5}}, {"design": {"response": deep}}, {"spec": {"terms": [7]}}):
+        assert "reply" not in desk.answer({"kind": "sums", "run": "r", "question": tree}, ANALYST)
+    lines = [entry.asked for entry in audit.entries(desk.folder)]
+    assert len(lines) == 3
+    assert all(line.endswith(": what is no formula") for line in lines), lines
+
+
+def test_refusals_of_numbers_do_not_tell_the_largest_value(desks: Any) -> None:
+    """A search by the number that is subtracted ends at a power of two, and its refusals count."""
+    desk = desks(Policy(refusals=10**6)).desk
+    low, high = 1.0, 1e6
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        centred = Arithmetic("-", Column("cost"), Number(middle))
+        asked = questions.write(SumsQuestion(design(Column("died"), centred)))
+        refused = desk.answer({"run": "r"} | asked, ANALYST).get("rule") == "values"
+        low, high = (low, middle) if refused else (middle, high)
+    assert high / 10.0 == pytest.approx(2.0 ** np.ceil(np.log2(FRAME.cost.max())))
+    assert desk.budget.spent.refusals > 5

@@ -185,7 +185,7 @@ def test_a_histogram_cell_or_a_time_of_one_site_is_refused(make: Callable[..., S
     sites = make(found)
     with pytest.raises(RefusalError, match="a cell of 'age' varies at fewer than 3 sites"):
         fpdfp.histogram(sites, "age", edges=[60.0, 120.0])
-    with pytest.raises(RefusalError, match="rows that leave between two times"):
+    with pytest.raises(RefusalError, match="rows that leave or enter between two times"):
         fpdfp.survival_curves(sites, "Surv(time, event) ~ 1", times=[*TIMES[:3], 400.0, 500.0])
     assert fpdfp.histogram(make(), "age", edges=[60.0]).counts.sum() == 900  # the control
 
@@ -203,6 +203,19 @@ def test_groups_that_one_site_has_are_refused(make: Callable[..., Sites]) -> Non
     ):
         with pytest.raises(RefusalError, match="varies at fewer than 3 sites"):
             call()
+
+
+def test_events_and_levels_of_one_site_are_refused(make: Callable[..., Sites]) -> None:
+    """Without events at the others a log-rank test is one site's, and a level's rows are, also of a reference level."""
+    found = tables()
+    for name in ("east", "south"):
+        found[name]["event"] = 0
+        found[name]["stage"] = found[name]["stage"].replace("I", "II")
+    sites = make(found)
+    with pytest.raises(RefusalError, match=r"events .*varies at fewer than 3 sites"):
+        fpdfp.log_rank_test(sites, "Surv(time, event) ~ arm")
+    with pytest.raises(RefusalError, match="the level 'I' of 'stage' varies at fewer than 3 sites"):
+        masked_glm(sites, "died ~ C(stage)")
 
 
 def test_a_constant_that_differs_between_sites_is_refused(make: Callable[..., Sites]) -> None:
@@ -257,7 +270,7 @@ def test_mini_batches_and_directions_of_rows_are_refused(make: Callable[..., Sit
     sites = make()
     tree = copy.deepcopy(sums_of(record(sites, lambda: masked_glm(sites, "died ~ age")), "north")[-1])
     tree["ask"]["question"] = {"constants": {"batch_size": 1}}
-    assert "there is no answer to 'constants'" in ask(sites, "north", tree)["refused"]
+    assert "do not answer 'constants'" in ask(sites, "north", tree)["refused"]
 
 
 def bounds_of(sites: Sites, formula: str, part: str, family: str = "binomial") -> np.ndarray:

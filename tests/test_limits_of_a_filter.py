@@ -1,4 +1,4 @@
-"""What a filter does not stop: an expert who asks one analysis at many points finds the rows from fourth moments.
+"""What a filter does not stop: fourth moments from many points of one analysis, and differences of two tables.
 
 Each answer is a sum over all rows. Second differences of sums of squared scores, and third ones of gradients, are sums
 of products of four features: Σ a⊗a⊗a⊗a. With n rows of D features where n(n − 1)/2 is less than D²(D² − 1)/12, these
@@ -20,10 +20,11 @@ import pytest
 
 from fpdfp.cohorts.losses import At, Informations
 from fpdfp.cohorts.requests import Request
+from fpdfp.federation.descriptives import HistogramQuestion
+from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.table import SiteTable
-from fpdfp.formula.tree import Column
+from fpdfp.formula.tree import Coded, Column
 from tests.test_hostile_models import EVERYONE, ask, design, model
 
 ROWS, WIDTH = 70, 14
@@ -129,3 +130,24 @@ def test_one_allowed_analysis_at_many_points_tells_the_rows(
         assert (spent.total, sum(spent.points.values()), spent.refusals) == (1, answers, 0)
     nearest = np.abs(rows[:, None] - frame[NAMES].to_numpy()).max(axis=2).min(axis=0)
     assert (nearest < close).sum() >= found
+
+
+def test_counts_of_all_rows_less_those_of_groups_tell_cells_that_a_group_withholds(tmp_path: Path) -> None:
+    """Each table has no cell of one or two rows, and where it has them is told by the other table."""
+    rng, edges = np.random.default_rng(0), np.linspace(-3.0, 3.0, 61)
+    frame = pd.DataFrame({"pressure": rng.normal(size=400), "grade": rng.choice(["a", "b", "c"], 400)})
+    by = Coded("grade", "grade", ("a", "b", "c"))
+    with RequestGuard("north", SiteTable.read(frame), Policy(), tmp_path) as guard:
+        whole, parts = (ask(guard, HistogramQuestion(("pressure",), [edges], one)) for one in (None, by))
+    least, most = np.array(parts["least"][0]), np.array(parts["most"][0])
+    told = np.where(least == most, least, -1)
+    total = np.where(whole["least"][0] == whole["most"][0], whole["least"][0], -1)[0]
+    for place in np.flatnonzero((total >= 0) & ((told < 0).sum(axis=0) == 1)):
+        told[told[:, place] < 0, place] = total[place] - told[told[:, place] >= 0, place].sum()
+    small = 0
+    for group, counts in zip("abc", told, strict=True):
+        values = np.sort(frame.pressure[frame.grade == group])
+        known = np.flatnonzero(counts >= 0)
+        np.testing.assert_array_equal(counts[known], np.searchsorted(values, edges[known], "right"))
+        small += int(np.isin(np.diff(counts[known]), (1, 2)).sum())
+    assert small > 0

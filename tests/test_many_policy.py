@@ -19,8 +19,8 @@ from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import Refusal
 from fpdfp.federation import audit
 from fpdfp.federation.guard import TOO_FEW
+from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.request_guard import RequestGuard as Desk
 from fpdfp.folds import Folds
 from tests.desks import ask, close_all, make_desk
 from tests.loopback import Loopback

@@ -13,8 +13,8 @@ import pytest
 import fpdfp
 from fpdfp.cohorts.question import questions
 from fpdfp.errors import RefusalError
+from fpdfp.federation.guard import TESTS
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.request_guard import TESTS
 from fpdfp.methods import proximal_newton
 from tests.test_cox_estimator import DeskCohort
 

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from fpdfp.cohorts.serialization import pack
 from fpdfp.federation import outbox
 from fpdfp.federation.commands import app
+from fpdfp.federation.guard import NOT_RELEASED, OUTBOX
+from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.outbox import Envelope, open_envelope, seal
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.request_guard import NOT_RELEASED, OUTBOX
-from fpdfp.federation.request_guard import RequestGuard as Desk
 from tests.desks import ANALYST, Desks, close_all, make_desk
 
 COPIES = Policy(copies=True)

@@ -21,10 +21,18 @@ from fpdfp.cohorts.losses import At
 from fpdfp.cohorts.requests import Memory, Request
 from fpdfp.errors import ArgumentError, Refusal
 from fpdfp.federation import audit, outbox
-from fpdfp.federation.guard import TOO_FEW, check_columns, check_model
+from fpdfp.federation.guard import (
+    OUTBOX,
+    STOPPED,
+    TOO_FEW,
+    RequestGuard,
+    check_columns,
+    check_model,
+    effective,
+    leverages,
+    uncommon,
+)
 from fpdfp.federation.policy import Policy, template
-from fpdfp.federation.request_guard import OUTBOX, STOPPED, RequestGuard
-from fpdfp.federation.row_shares import effective, leverages, uncommon
 from fpdfp.federation.table import SiteTable
 from tests.desks import ANALYST, Desks, ask, close_all, gradient, guarded, make_desk
 

@@ -18,9 +18,9 @@ from fpdfp.federation import hub as hub_module
 from fpdfp.federation.commands import app
 from fpdfp.federation.connection import Connection
 from fpdfp.federation.framing import Message
+from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.protected import ProtectedGuard
-from fpdfp.federation.request_guard import RequestGuard
 from fpdfp.federation.seal import Pins, Secret
 from fpdfp.federation.table import SiteTable
 from tests.federation_trial import SITES, AgentThread, HubThread, Trial

@@ -15,9 +15,9 @@ import fpdfp
 from fpdfp.cohorts.question import questions
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
 from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion, Histograms, summarise
+from fpdfp.federation.guard import KINDS
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import SchemaQuestion, SumsQuestion, read_answer, write_answer
-from fpdfp.federation.request_guard import KINDS
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Column

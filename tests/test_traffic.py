@@ -217,14 +217,14 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
             assert set(facts) == rest | {"sizes", "probe", "values"}
         if "constants" in request:
             add("constants up", [one[0] for one in reply["constants"].values()])
-        if "local_models" in request:
-            frames = [frame for frames in reply["local_models"]["frames"].values() for frame in frames]
+        for name in set(request) & {"local_models", "slopes"}:
+            frames = [frame for frames in reply[name]["frames"].values() for frame in frames]
+            asked = [request[name][field]["fields"]["message"] for field in ("x", "mask") if field in request[name]]
             found["models up"] += sum(8 * len(frame) for frame in frames)
+            found["models down"] += sum(8 * len(message) for message in asked)
             found["frames of models"] += len(frames)
-            found["models down"] += sum(
-                8 * one.nbytes for one in request["local_models"].values() if isinstance(one, np.ndarray)
-            )
-        for name in set(request) & ONCE - {"local_models"}:
+            found["frames asked"] += len(asked)
+        for name in set(request) & ONCE - {"local_models", "slopes"}:
             add("gather up", [array[0] for array in reply[name].get("arrays", ())])
             once = [frame for frames in reply[name].get("frames", {}).values() for frame in frames]
             found["gather up"] += sum(8 * len(frame) for frame in once)

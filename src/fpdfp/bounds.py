@@ -84,7 +84,8 @@ class Bound(NamedTuple):
 class SmoothDuals:
     """Bounds from a gradient, perhaps a ridge, and a lower bound of f; with ``duals``, from gaps of rows.
 
-    Nothing but a gap is asked of ``duals``: one number of each client.
+    Nothing but a gap is asked of ``duals``: one number of each client. Entries of the gradient may be wrong by
+    ``error``.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class SmoothDuals:
         gradient: Array,
         value: Callable[[], float],
         duals: Metered | None = None,
+        error: float = 0.0,
     ) -> None:
         self._duals = duals
         total = float(weights.sum())
@@ -103,29 +105,36 @@ class SmoothDuals:
         convexity, ridge = losses.strong_convexity(weights), losses.least_convexity * total
         self.ridge = self._xp.full(losses.shape, max(convexity, ridge)) if duals is None else duals.ridge
         #: Without more convexity than a ridge gives, what is left of f has the lower bound of f.
-        self._least = total * losses.lower_bound if convexity <= ridge else -np.inf
+        self._least = total * losses.lower_bound if duals is not None or convexity <= ridge else -np.inf
         self._gradient: Array = gradient.astype(np.float64) - self.ridge * self._x
         lipschitz = float((weights * losses.lipschitz()).sum())
         self._lipschitz = lipschitz if np.isfinite(lipschitz) else 0.0
         self._eps = float(np.finfo(losses.dtype).eps)
+        self._error, self._is_quadratic = error, losses.form == "quadratic"
 
     def gradient(self, direction: Array | None = None, *, gap: bool = False) -> Array:
         """Return the gradient of h, the only dual point."""
         return self._gradient
 
     def gap(self, direction: Array | None, scale: float) -> float:
-        """Return (1 − s)(h(x) − inf h), at least h(x) + h*(s∇h(x)) − s⟨x, ∇h(x)⟩ since h* is convex."""
+        """Return (1 − s)(h(x) − inf h), at least h(x) + h*(s∇h(x)) − s⟨x, ∇h(x)⟩ since h* is convex.
+
+        Of a quadratic h that is (1 − s)²(h(x) − inf h).
+        """
         if scale == 1.0:
             return 0.0
-        if self._duals is not None and scale >= WORTH:
+        if self._duals is not None and scale >= WORTH and not self._is_quadratic:
             return self._duals.gap(None, scale)
         value = self._value() - 0.5 * float((self.ridge * np.square(self._x)).sum())
-        return (1.0 - scale) * (value - self._least)
+        return (1.0 - scale) ** (2 if self._is_quadratic else 1) * (value - self._least)
 
     def rounding(self) -> Array:
-        """Return LEFT units of the last place of gradients of this size, of x and of the gradient at 0."""
+        """Return LEFT units of the last place of gradients of this size, of x and of the gradient at 0.
+
+        What clients have rounded comes on top of these.
+        """
         size = float(np.linalg.norm(self._gradient)) + self._lipschitz * float(np.linalg.norm(self._x))
-        sizes: Array = self._xp.full(self._x.shape, LEFT * self._eps * size / self._x.size**0.5)
+        sizes: Array = self._xp.full(self._x.shape, LEFT * self._eps * size / self._x.size**0.5 + self._error)
         return sizes
 
     def hessian_products(self, directions: Array) -> Array:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -330,5 +332,22 @@ def _print_json(value: Any) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line.
+
+    A process that has used gRPC ends at once when its command is done. Python would wait for threads, and a thread of
+    gRPC that delivers the end of a call just then waits for Python.
+    """
+    try:
+        app()
+    except BaseException as error:
+        if "grpc" not in sys.modules:
+            raise
+        code = error.code if isinstance(error, SystemExit) else 1
+        if not isinstance(code, int | None):
+            code = 1
+        if not isinstance(error, SystemExit):
+            sys.excepthook(*sys.exc_info())
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)

@@ -235,6 +235,22 @@ class Certificate(NamedTuple):
         return None if self.gap is None else self.gap / self.scale
 
 
+class Seen(NamedTuple):
+    """The value and the gradient of f at a point as clients have sent them, rounded.
+
+    Attributes
+    ----------
+    value, gradient
+        What the clients' messages add up to.
+    error
+        How far at most each entry of the gradient is from ∇f(x).
+    """
+
+    value: float
+    gradient: Array
+    error: float
+
+
 class Meter(Protocol):
     """Records the questions to clients."""
 
@@ -533,6 +549,7 @@ class Problem:
         thorough: bool = True,
         products: int = PRODUCTS,
         slopes_only: bool = False,
+        seen: Seen | None = None,
     ) -> Certificate:
         """Say how far x is from optimal.
 
@@ -554,6 +571,9 @@ class Problem:
             do not suffice, the bound is missing.
         slopes_only
             Whether clients send the value and the gradient, and else single numbers alone.
+        seen
+            The value and the gradient at x where these are known, rounded; only with ``slopes_only``, and where
+            :attr:`can_round` says so.
         """
         if dual_steps is None:
             dual_steps = min(100, max(5, 10**8 // self.linop.size_out))
@@ -564,9 +584,12 @@ class Problem:
         duals = self.losses.dual_points(x, self.weights) if bounded else None
         if duals is not None and not slopes_only:
             duals.begin()  # first: the gradient may come along
-        gradient = self.gradient(x)
+        gradient = self.gradient(x) if seen is None else seen.gradient.astype(x.dtype)
         image = self._image(x)
-        objective, violation = self._evaluate(x, image)
+        if seen is None:
+            objective, violation = self._evaluate(x, image)
+        else:
+            objective, violation = seen.value + self.penalty.value(image), 0.0
         stepped = self.dual_step(x, v, gradient)
         start = stepped if v is None else v
         residual = self._residual(start, self.dual_step(x, start, gradient), gradient)
@@ -575,7 +598,7 @@ class Problem:
             points = [point.astype(np.float64) for point in (start, stepped)]
             if abs(objective) <= VANISHING * self.least_scale / EPS:
                 points.append(np.zeros_like(points[0]))  # where nearly nothing is left, rounding of v would hide it
-            search = self._search(x, image, gradient, duals, products, slopes_only)
+            search = self._search(x, image, gradient, duals, products, slopes_only, seen)
             best = search.best(points, dual_steps, thorough=thorough)
         gap = best.gap if math.isfinite(best.gap) else None
         scale = max(abs(objective), self.least_scale, TINY)
@@ -600,6 +623,19 @@ class Problem:
         Along others, as an intercept, a dual point is feasible only after a step that takes products with the Hessian.
         """
         return self.losses.least_convexity > 0 or not len(self._feasibility.kernel)
+
+    @property
+    def can_round(self) -> bool:
+        """Whether a bound may be computed from rounded gradients.
+
+        That is where any dual point is feasible, since there is a ridge everywhere, or where the domain of g* is a box.
+        """
+        ridge = self.losses.least_convexity > 0
+        return self.slopes_suffice and self.penalty.finite and (ridge or self._has_box)
+
+    @property
+    def _has_box(self) -> bool:
+        return isinstance(self.penalty, L1) and self.linop.is_identity
 
     @property
     def can_expect(self) -> bool:
@@ -643,11 +679,13 @@ class Problem:
         duals: Any,
         products: int = PRODUCTS,
         slopes_only: bool = False,
+        seen: Seen | None = None,
     ) -> Search:
         if duals is not None and self.meter is not None:
             duals = Metered(duals, functools.partial(self.meter.asked_near, x), joins=self.losses.family in CURVATURES)
         if duals is None or slopes_only:
-            duals = SmoothDuals(self.losses, x, self.weights, gradient, lambda: self.smooth_value(x), duals)
+            value, error = (lambda: self.smooth_value(x), 0.0) if seen is None else (lambda: seen.value, seen.error)
+            duals = SmoothDuals(self.losses, x, self.weights, gradient, value, duals, error)
         nearest = image if self.penalty.finite else self.penalty.project(image)
         return Search(self.model, self._feasibility, duals, x, image, nearest, products)
 

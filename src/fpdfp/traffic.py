@@ -316,6 +316,10 @@ class Meter:
             # Those that come along with a row of the history are for the end.
             self.count("end" if self._kind == "evaluation" else self._kind, n * plain_bits(x.shape, x.dtype), 0)
 
+    def tell(self, x: Array) -> None:
+        """Take note of a point that clients have received with a question that is counted elsewhere."""
+        self._point, self._joined = digest([x]), b""
+
     def asked_near(self, x: Array, up: Sequence[Shape], down: Sequence[Array], *, joins: bool = False) -> None:
         """Count a question about dual points near x, with each client's weight, and x unless that was sent last.
 

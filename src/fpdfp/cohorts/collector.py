@@ -313,12 +313,14 @@ def decode_update(part: WorkDone, *how: Any) -> Decoded:
     return decode(part, *how)._replace(work=Work(*part.work))
 
 
-def decode_once(part: Columns, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]]) -> Decoded:
+def decode_once(
+    part: Columns, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]], dtype: np.dtype[Any]
+) -> Decoded:
     """Return what a site's clients send once; raise MessageError for anything that cannot be what was requested."""
     if messages:
         shapes = {name: shape for name, (_, shape) in messages.items()}
         compressors = {name: compressor for name, (compressor, _) in messages.items()}
-        return decode(part, clients, shapes, compressors, np.dtype(np.float32))
+        return decode(part, clients, shapes, compressors, dtype)
     if not part.fields or len(part.arrays) != len(part.fields):
         raise MessageError("what is sent once must have an array for each field")
     for array in part.arrays:

@@ -31,7 +31,7 @@ from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import QUANTIZE, Draws, OwnDraws, Purpose
 from fpdfp.sampling import Sampling
-from fpdfp.traffic import NOTHING, Bits, Downlink, Kept, Meter, count_exchange, full_bits, payload
+from fpdfp.traffic import NOTHING, Bits, Downlink, Kept, Meter, count_exchange, full_bits
 
 if TYPE_CHECKING:
     from fpdfp._kernels.jit import Watch
@@ -86,7 +86,7 @@ class Clients(Cohort):
         if clients is None:
             clients = question.draw_clients(self.problem.n_clients, seed)
         sums, up = keep(question, lambda: self._add_up(question, clients, seed, times))
-        return Total(sums, len(clients), up, len(clients) * payload(question))
+        return Total(sums, len(clients), up, len(clients) * question.sent_bits)
 
     def _add_up(self, question: Question, clients: IntArray, seed: int, times: Array | None) -> tuple[Any, int]:
         """Return the sums of what some clients answer, and the bits of all answers."""
@@ -115,7 +115,7 @@ class Clients(Cohort):
 
         sent, up = keep(question, send)
         rows = [type(sent)(*(array[i] for array in sent)) for i in range(len(clients))]
-        return Each(rows, up, len(clients) * payload(question))
+        return Each(rows, up, len(clients) * question.sent_bits)
 
 
 class LocalClients(Clients):

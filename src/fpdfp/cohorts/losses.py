@@ -21,10 +21,9 @@ from fpdfp.linops import LinOp
 from fpdfp.losses.base import Form, InformationSums
 from fpdfp.losses.linear import LinearModel, RowDuals
 from fpdfp.precondition import Preconditioner
-from fpdfp.precondition.base import lower
+from fpdfp.precondition.base import Announced, lower, read_mask
 from fpdfp.precondition.quantized import powers_above, weights
 from fpdfp.problem import LocalLosses
-from fpdfp.traffic import payload
 
 #: What a site may claim at most: the samples of a client, and any number.
 LARGEST_SIZE, LARGEST_NUMBER = 1 << 40, 1e150
@@ -478,32 +477,27 @@ class LocalModels(Question):
 
     Attributes
     ----------
-    features
-        The features, in ascending order; None for all.
     x
-        The point, in these features.
+        The point, None for zero.
+    mask
+        A one for each of these features; None for all.
     levels
         With how many levels second derivatives are sent.
     """
 
-    features: IntArray | None
-    x: Array
+    x: Announced | None = None
+    mask: Announced | None = None
     levels: int = 2047
 
-    reveals = reveals(points="x", settings="features levels", uses="restrict hessians")
+    reveals = reveals(points="x", settings="mask levels", uses="restrict hessians")
 
     def __post_init__(self) -> None:
-        features = np.arange(self.x.size) if self.features is None else self.features
         object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=MOST_LEVELS))
-        if features.ndim != 1 or not len(features) or features[0] < 0 or (np.diff(features) <= 0).any():
-            raise ValueError("features must be numbers of features, in ascending order")
-        if self.x.shape != features.shape or not np.isfinite(self.x).all():
-            raise ValueError(f"x must be {len(features)} finite numbers")
 
     @property
-    def bits(self) -> int:
+    def sent_bits(self) -> int:
         """The bits of the question."""
-        return payload(self)
+        return sum(one.bits for one in (self.x, self.mask) if one is not None)
 
     @property
     def tells_pairs(self) -> bool:
@@ -512,24 +506,25 @@ class LocalModels(Question):
 
     def points_at(self, shape: Shape) -> Points:
         """Return the point, with all features."""
-        x = np.zeros(shape)
-        x[self._numbers(shape)] = self.x
+        x = np.zeros(shape) if self.x is None else self.x.array.astype(np.float64)
+        numbers = self._numbers(shape)
+        if x.shape != shape or np.delete(x, numbers).any():
+            raise MessageError(f"x must be a point of shape {shape} that is zero in features that are not requested")
         return Points(x[None], np.array([-1]))
 
     def _numbers(self, shape: Shape) -> IntArray:
         """Return the features of x of a shape that are requested."""
-        numbers = np.arange(shape[-1]) if self.features is None else self.features
-        if len(shape) != 1 or self.x.shape != numbers.shape or numbers[-1] >= shape[-1]:
-            raise MessageError(f"losses of shape {shape} have no model in the requested features")
-        return numbers
+        if len(shape) != 1:
+            raise MessageError(f"losses of shape {shape} have no model in some features")
+        return np.arange(shape[0]) if self.mask is None else read_mask(self.mask, shape[0])
 
     def count_numbers(self, shape: Shape) -> int:
         """The number of numbers that a client works with."""
-        return self.x.size**2
+        return len(self._numbers(shape)) ** 2
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
         """Return how the fields are sent, and their shapes."""
-        count = self.x.size
+        count = len(self._numbers(shape))
         triangle = QSGD(self.levels, block=None, norm="max"), (count * (count + 1) // 2,)
         return {"sizes": (Natural(), (count,)), "triangle": triangle}
 
@@ -539,8 +534,9 @@ class LocalModels(Question):
         numbers = self._numbers(losses.shape)
         if not losses.can_restrict:
             raise MessageError(f"{losses!r} has no model in some features")
-        few = losses if self.features is None else losses.restrict(numbers)
-        matrices = few.hessians(self.x.astype(few.dtype), local.clients)
+        x = self.points_at(losses.shape).x[0][numbers]
+        few = losses if self.mask is None else losses.restrict(numbers)
+        matrices = few.hessians(x.astype(few.dtype), local.clients)
         if matrices is None:
             raise MessageError(f"{losses!r} has no Hessians of {len(numbers)} features")
         matrices = local.weigh(matrices)

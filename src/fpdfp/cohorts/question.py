@@ -35,6 +35,7 @@ from fpdfp.compress import Compressor
 from fpdfp.compress.base import DTYPES
 from fpdfp.errors import MessageError, Refusal
 from fpdfp.folds import Folds
+from fpdfp.traffic import payload
 
 #: What may be known of losses without their rows: every question may read it.
 PUBLIC = frozenset({
@@ -157,6 +158,8 @@ class Question(abc.ABC):
     name: ClassVar[str]
     reveals: ClassVar[Reveals]
     answers: ClassVar[type] = Columns
+    #: The precision in which messages of clients are decoded.
+    sent_dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
     #: Whether clients may be asked some at a time, and the sums of their parts be added.
     in_parts: ClassVar[bool] = True
     #: Whether an answer of one site is none of its results, so that a policy which shows none lets it through: the
@@ -169,6 +172,11 @@ class Question(abc.ABC):
 
         A named tuple of arrays with a leading client axis is sent as :class:`Columns`.
         """
+
+    @property
+    def sent_bits(self) -> int:
+        """The bits of the question to one client."""
+        return payload(self)
 
     @property
     def tells_pairs(self) -> bool:

@@ -57,6 +57,7 @@ from fpdfp.methods.base import Algorithm, Certifying, Method, Remembering
 from fpdfp.methods.base import Question as Asked
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.base import Announced, full
+from fpdfp.precondition.exchange import Slopes
 from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws
@@ -84,7 +85,16 @@ class RemoteClients(Clients):
         return RemoteParticipants(self._engine, run)
 
     def _send(self, question: Question, clients: IntArray, seed: int, *, each: bool = False) -> tuple[Any, int]:
-        return self._engine.gather(self.problem, question, clients, seed, each=each)
+        engine = self._engine
+        if not (isinstance(question, Slopes) and question.values):
+            return engine.gather(self.problem, question, clients, seed, each=each)
+        losses: RemoteLosses = self.problem.losses  # type: ignore[assignment]
+        engine.session.point = None
+        sent, bits = engine.gather(self.problem, question, clients, seed, each=each)
+        x = question.points_at(losses.shape).x[0].astype(losses.dtype)
+        engine.session.point = x
+        losses.check_plausible(x, {"values": sent.value, "gradients": sent.slope}, self.problem.scaling)
+        return sent, bits
 
 
 class RemoteEngine(Transport):
@@ -262,7 +272,7 @@ class RemoteEngine(Transport):
         found: dict[int, Decoded] = {}
 
         def check(site: int, reply: Reply) -> None:
-            found[site] = decode_once(reply.part(question.name), own[site], messages)
+            found[site] = decode_once(reply.part(question.name), own[site], messages, question.sent_dtype)
 
         self.collector.collect_all(asked, self.session, check)
         parts = [found[site] for site in asked]
@@ -751,10 +761,16 @@ class RemoteLosses(Losses):
 
     def keep(self, x: Array, found: Mapping[str, Array]) -> None:
         """Check and keep what sites have answered about a point."""
-        names = self.client_names.tolist()
-        check_at(names, x, found, self._lipschitz, self._at_zero, lower_bound=self.lower_bound)
+        self.check_plausible(x, found)
         known = {part: _known(one) if part == "values" else one for part, one in found.items()}
         self.answers.keep(digest([x]), known)
+
+    def check_plausible(self, x: Array, found: Mapping[str, Array], scaling: Array | None = None) -> None:
+        """Refuse values and gradients of all clients at a point that cannot be, each times a number of the client."""
+        if scaling is not None:
+            found = {part: one / scaling.reshape(-1, *[1] * (one.ndim - 1)) for part, one in found.items()}
+        names = self.client_names.tolist()
+        check_at(names, x, found, self._lipschitz, self._at_zero, lower_bound=self.lower_bound)
 
     @property
     def smooth(self) -> bool:

@@ -28,7 +28,8 @@ from fpdfp.compress import Compressor, decode
 from fpdfp.errors import MessageError
 from fpdfp.losses.base import Losses
 from fpdfp.methods.base import Algorithm, Certifying, Remembering
-from fpdfp.precondition.base import Announced
+from fpdfp.precondition.base import read_mask
+from fpdfp.precondition.exchange import Slopes
 from fpdfp.problem import LocalLosses
 from fpdfp.rng import QUANTIZE, Draws, Purpose
 from fpdfp.traffic import FULL, Downlink, digest
@@ -224,6 +225,8 @@ class Site:
             if isinstance(known, Lacking):
                 return known
             question = known
+        if isinstance(question, Slopes) and question.values:
+            self.point = question.points_at(self.losses.shape).x[0].astype(self.losses.dtype)
         scaling, total = (None, 1.0) if place is None else (place.scaling, place.total)
         sent = question.answer(LocalLosses(self._offered, own, scaling, (), total))
         return sent if not isinstance(sent, tuple) else self._encode(question, sent, own, place)
@@ -514,11 +517,3 @@ def shorten(arrays: Array, bound: float | None) -> Array:
 def _row(arrays: Any, row: int) -> Any:
     """Return one client's part of a named tuple, with a client axis of length one."""
     return type(arrays)(*(array[row : row + 1] for array in arrays)) if arrays else ()
-
-
-def read_mask(mask: Announced, n_features: int) -> IntArray:
-    """Return the features of a mask; raise MessageError for anything else."""
-    array = mask.array
-    if array.shape != (n_features,) or not ((array == 0) | (array == 1)).all() or not array.any():
-        raise MessageError(f"mask must have a zero or a one for each of the {n_features} features, and a one at least")
-    return np.flatnonzero(array)

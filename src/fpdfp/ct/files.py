@@ -68,8 +68,8 @@ def load_volume(path: str | os.PathLike[str], *, variable: str | None = None, ax
     Parameters
     ----------
     path
-        A file of NumPy (.npy), MATLAB (.mat), or NIfTI-1 (.nii, .nii.gz), or slices as TIFF images: one file with many
-        pages, or a folder of files, in the order of their names with 2 before 10.
+        A file of NumPy (.npy), MATLAB (.mat), or NIfTI-1 (.nii, .nii.gz), or slices as TIFF images. Slices are one file
+        with many pages, or a folder of files in the order of their names, with 2 before 10.
     variable
         The array of a .mat file; required if several have three axes.
     axes

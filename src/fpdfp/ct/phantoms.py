@@ -85,8 +85,8 @@ def shepp_logan(geometry: ConeBeam) -> Ellipsoids:
 def thorax(geometry: ConeBeam) -> Ellipsoids:
     """Return a chest of ellipsoids that fits the volume of a geometry, also a flat one of 256 × 256 × 64 voxels.
 
-    A body with two lungs, a heart, an aorta, a spine with its canal, a breastbone, three rings of ribs, and five round
-    nodules in the lungs of 1.5 to 4.5 % of the width, which a chest scan is made to find. Densities are relative to
+    A body with two lungs, a heart, an aorta, a spine with its canal, a breastbone, and three rings of ribs. The lungs
+    have five round nodules of 1.5 to 4.5 % of the width, which a chest scan is made to find. Densities are relative to
     soft tissue: 1, lung 0.25, bone 1.8, nodules 0.6 and 1, air 0. The front is at negative y.
 
     Examples

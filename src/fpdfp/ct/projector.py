@@ -29,9 +29,9 @@ class XRayTransform(LinOp):
     .. math:: (Ax)_r = \ell_r \sum_i \tilde x(p_{r,i})
 
     Ray r is sampled where it meets the planes of voxels across its main axis, the one along which it passes most
-    voxels: at the points :math:`p_{r,i}`, by linear interpolation :math:`\tilde x` among the four voxels around each
-    (outside the volume it is zero). The way from plane to plane is :math:`\ell_r`. The adjoint is the transpose of
-    this matrix, up to rounding.
+    voxels. At the points :math:`p_{r,i}` it is sampled by linear interpolation :math:`\tilde x` among the four voxels
+    around each (outside the volume it is zero). The way from plane to plane is :math:`\ell_r`. The adjoint is the
+    transpose of this matrix, up to rounding.
 
     Where the geometry is straight (:attr:`fpdfp.ct.ConeBeam.is_straight`), the main axis is x or y, and the rows of a
     detector column share their work; rows may also run from the top. Other geometries go ray by ray, which takes many

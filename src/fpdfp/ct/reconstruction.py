@@ -128,7 +128,7 @@ def reconstruct(
     more noise needs more.
 
     The method starts from the filtered back-projection of :func:`fpdfp.ct.fdk`, if the scan allows it, and takes
-    accelerated proximal gradient steps, in the metric of a convolution that approximates the Hessian of the data term
+    accelerated proximal gradient steps. Their metric is a convolution that approximates the Hessian of the data term
     (its response to an impulse). It needs about as many steps as a problem without blur. A step costs one projection
     and one back-projection; the prox of the regulariser is computed by warm-started dual steps, until their duality gap
     is small besides the step. The step size is found from the projections. Views of tilted panels are resampled to

@@ -232,7 +232,8 @@ class Solver:
     def _pull_of_slopes(self, v: Array) -> Array:
         """Return what the duals pull the slopes with."""
         if self.second is None:
-            return self.slopes
+            slopes: Array = self.slopes
+            return slopes
         pull: Array = self.gradient.symmetrized_adjoint(v[3:]) - v[:3]
         return pull
 
@@ -283,7 +284,7 @@ class _Differences:
         return self.plain.adjoint(v if self.factors is None else v * self.factors)
 
     def symmetrized(self, s: Array) -> Array:
-        """Return the six components of the symmetrized gradient of three: those of two axes stand for both orders."""
+        """Return the six components of the symmetrized gradient of three; mixed ones stand for both orders."""
         xp = namespace(s)
         parts = xp.stack([self.apply(one) for one in s])
         mixed = [(parts[i, j] + parts[j, i]) * ROOT for i, j in PAIRS]

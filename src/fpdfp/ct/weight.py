@@ -55,9 +55,9 @@ def pixel_at_axis(geometry: ConeBeam) -> float:
 def absolute_weight(tv: float, data: Array, geometry: ConeBeam) -> float:
     r"""Return the factor of the sum of ‖∇x‖ over voxels in the objective of :class:`Solver`.
 
-    With S the largest line integral, p the side of a pixel at the axis, V the volume of a voxel, and ∇ the gradient in
-    units of length, the objective is, up to a factor, 1/(2 views) Σ p² (Ax − b)² + tv · S · p Σ V |∇x|. Its minimiser
-    is the same with other units, other voxels, and binned pixels of the same dose per area with the same tv · p.
+    S is the largest line integral, p the side of a pixel at the axis, V the volume of a voxel, and ∇ the gradient in
+    units of length. Up to a factor, the objective is 1/(2 views) Σ p² (Ax − b)² + tv · S · p Σ V |∇x|. Its minimiser is
+    the same with other units, other voxels, and binned pixels of the same dose per area with the same tv · p.
     """
     volume = float(np.prod(geometry.voxel))
     return tv * size_of(data) * volume / (pixel_at_axis(geometry) * float(np.cbrt(volume)))

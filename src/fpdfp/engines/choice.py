@@ -4,8 +4,8 @@ With d coefficients, N clients of which n take part in a round, and k = log10(1/
 
     ShiftedPDFP        few bits for each number, in the rounds and with the moments that
                        :mod:`fpdfp.precondition.cost` predicts
-    Newton steps       about MODEL d(d + 1)/2 + 64 d bits from all clients in each of 4 + log2(k) exchanges; where f is
-                       quadratic, the gradients of 2 exchanges and one model (:mod:`fpdfp.engines.finish`)
+    Newton steps       about 6 d(d + 1) + 16 d bits from all clients in each of 4 + log2(k) exchanges; where f is
+                       quadratic, one model and looks of 16 d bits up and down (:mod:`fpdfp.engines.finish`)
     ProximalNewton     d(d + 3)/2 numbers of 64 bits from all clients in each of as many exchanges
 
 ``solve`` begins with Newton steps where they are predicted to cost less than ShiftedPDFP, in the sense of ``prefer``.
@@ -51,9 +51,7 @@ EXCHANGES = Network(latency=1.0, up=1e18, down=1e18)
 #: Exchanges of Newton's method before it converges quadratically, with the last: 3 to 8 on the sets of
 #: ``benchmarks.default`` and of the ablation to 1e-3, and one more to 1e-6.
 FAR = 4.0
-#: The bits of a second derivative of Newton steps, with what is sent besides.
-MODEL = 14.0
-#: Exchanges where f is quadratic.
+#: Exchanges of Newton's method where f is quadratic.
 STEPS = 2.0
 #: A short message is mostly header and norm, so that finer levels cost little.
 SHORT = 64
@@ -108,18 +106,20 @@ def predict_prices(problem: Problem, options: RunOptions, purpose: Purpose) -> d
     up, down = (typical_bits(one, losses.shape) for one in choose_quantizers(problem, options))
     rows = float(losses.sizes.sum()) / count
     given = cost.Circumstances(count, n, rows, n * up, min(64.0 * n * d, count * down), options.aim, network)
-    vectors, triangles = 64.0 * count * d, count * d * (d + 1) / 2
-    steps = STEPS if losses.form == "quadratic" else FAR + math.log2(given.digits)
-    look = given.price(0.0, vectors, vectors, count, 1)
+    steps, look = FAR + math.log2(given.digits), cost.of_look(given, d)
     first = cost.of_moments(given, losses.shape[-1], *cost.choose(given, losses.shape[-1])).plus(look)
     prices = {"ShiftedPDFP": given.score(first)}
     if purpose == "fit" and suits_newton(d, count, options):
+        vectors, triangles = 64.0 * count * d, count * d * (d + 1) / 2
+        steps = STEPS if losses.form == "quadratic" else steps
         exact = given._replace(round_up=vectors + 64.0 * triangles, round_down=vectors)
         prices["ProximalNewton"] = given.score(exact.price(steps).plus(look))
     if purpose == "solve" and problem.can_expect and losses.can_restrict:
-        newton = given._replace(round_up=vectors + MODEL * triangles, round_down=vectors)
-        alike = given._replace(round_up=vectors + MODEL * triangles / steps, round_down=vectors)
-        prices["NewtonSteps"] = given.score((alike if losses.form == "quadratic" else newton).price(steps))
+        quadratic = losses.form == "quadratic"
+        newton = (
+            cost.of_quadratic(given, d, cost.choose_bits(given, d)) if quadratic else cost.of_steps(given, d, steps)
+        )
+        prices["NewtonSteps"] = given.score(newton)
     return prices
 
 

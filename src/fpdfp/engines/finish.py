@@ -5,9 +5,10 @@ minimises a quadratic model of f plus the penalty in these features, all others 
 value and the gradient where this leads. That gives a bound of F(x) − F*, whatever the step was made of, and the slope
 of the next model, with the same curvature for as long as steps shrink quickly.
 
-A run takes its first steps when all that it has spent, in the sense of ``prefer``, is as much as they are predicted to
+A run takes its first steps when its rounds have cost, in the sense of ``prefer``, as much as they are predicted to
 cost, and tries again whenever it has spent as much as that since. So a run costs at most about twice what one does that
-knows when to begin, and nothing of this depends on ``tol``: a looser tolerance ends the same run earlier.
+knows when to begin, besides its start, and nothing of this depends on ``tol``: a looser tolerance ends the same run
+earlier.
 """
 
 from __future__ import annotations
@@ -18,24 +19,26 @@ import math
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts.local import clients_of
 from fpdfp.cohorts.losses import LocalModels
-from fpdfp.compress.plain import plain_bits
+from fpdfp.engines.looks import LOOSEST, SMALLEST, announce, look
 from fpdfp.engines.prepare import AskedClients
 from fpdfp.engines.run import Certified, Run
 from fpdfp.linops import Identity
 from fpdfp.methods.base import Certifying
 from fpdfp.penalties.separable import L1
 from fpdfp.precondition import cost
-from fpdfp.precondition.base import full
+from fpdfp.precondition.base import Announced, full
 from fpdfp.problem import Certificate
 from fpdfp.quadratic.solve import minimise
 from fpdfp.quadratic.statement import Quadratic
 
-#: The bits of a second derivative; where one model is all of f, with many features and with few, where these bits cost
-#: less than one step more.
-BITS, FINE_BITS, FINEST_BITS = 12, 16, 24
+#: The levels of the point at which clients give second derivatives.
+POINT_LEVELS = 2047
 #: The steps that an attempt is predicted to take, and the most that it takes.
 STEPS, MOST_STEPS = 3, 20
+#: Features differ by far if their largest second derivative is more than this many times the smallest.
+UNEVEN = 2.0**16
 #: The most features of a model: clients send a message of the square of that, 500,000 numbers of BITS, about 0.75 MB.
 MOST = 1000
 #: Features count whose slopes are so large a part of their weights.
@@ -61,16 +64,19 @@ class Finish:
         self.run, self.tol = run, tol
         #: The best point of the latest attempt.
         self.reached = run.x
-        #: The rounds, and the bits up and down, that the run had spent after the last attempt.
+        #: The rounds, and the bits up and down, that the run had spent after the last attempt, and before its rounds.
         self.since = (0, 0, 0)
+        if run.options.prefer != "balanced":  # every round multiplies what the start has cost
+            self.rest()
         problem, choices = run.problem, run.prepared.choices
         losses = problem.losses
         self.applies = (
             choices.automatic and isinstance(run.algorithm, Certifying) and run.can_predict_gap
             and problem.model.xp is np and len(losses.shape) == 1 and losses.can_restrict and problem.penalty.finite
         )  # fmt: skip
-        few = (FINEST_BITS - FINE_BITS) * (losses.shape[-1] + 1) / 2 <= 2 * 64 or run.options.prefer == "rounds"
-        self.bits = BITS if losses.form != "quadratic" else FINEST_BITS if few else FINE_BITS
+        #: Whether x and gradients may be rounded in looks: not where features differ by far.
+        self.rounds_x = True
+        self.bits = cost.choose_bits(self._given, losses.shape[-1]) if losses.form == "quadratic" else cost.MODEL_BITS
         #: Whether the run is to begin with steps.
         self.at_once = self.applies and getattr(run.method, "preconditioner", "auto") is None
 
@@ -88,14 +94,15 @@ class Finish:
         if not self.applies:
             return False
         if run.round == 0:
-            return self.at_once and self.since == (0, 0, 0)
+            return self.at_once and run.traffic["certificate"].up == 0  # once
         assert isinstance(run.algorithm, Certifying)
         count = len(self.features(run.x, run.algorithm.estimate_slope(run.state)))
         spent = self._spent(self.since)
         if not 0 < count <= MOST or spent.rounds <= 0:
             return False
-        steps = self._price_model(count).plus(self._price_steps(STEPS + 1))._replace(rounds=STEPS)
-        return self._given.score(spent.plus(steps)) <= self._given.score(spent.plus(spent))
+        given = self._given
+        steps = cost.of_models(given, count, self.bits).plus(self._price_steps(STEPS + 1))._replace(rounds=STEPS)
+        return given.score(spent.plus(steps)) <= given.score(spent.plus(spent))
 
     def take(self) -> tuple[Certified, Certificate] | None:
         """Look at the gap, and take steps until the tolerance is certified; None where they do not lead there."""
@@ -105,22 +112,22 @@ class Finish:
         hessian: Array | None = None
         value = before = math.inf
         for step in range(MOST_STEPS + 1):
-            certificate = problem.certificate(x, v, thorough=False, slopes_only=problem.slopes_suffice)
+            x, slope, certificate = look(run, x, v, self._predict(before), rounded=self.rounds_x)
+            gap = math.inf if certificate.gap is None else certificate.gap / certificate.scale
             if certificate.gap is not None and certificate.gap <= self.tol * certificate.scale:
                 return Certified(certificate.gap, certificate.objective, certificate.scale, x), certificate
-            worse = not certificate.objective < value + ROUNDING * abs(certificate.objective)
-            if worse or step == MOST_STEPS or run.round == run.options.rounds:
+            grown = not certificate.objective < value + ROUNDING * abs(certificate.objective)
+            failed = grown and not gap < before
+            if (failed and not self._can_refine) or step == MOST_STEPS or run.round == run.options.rounds:
                 return None
             self.reached = x
             run.level = value = certificate.objective
-            slope = problem.gradient(x).astype(np.float64)
             wanted = self.features(x, slope)
             if not 0 < len(wanted) <= MOST:
                 return None
             fresh = hessian is None or len(np.setdiff1d(wanted, features)) > 0
-            gap = math.inf if certificate.gap is None else certificate.gap / certificate.scale
-            if fresh or self._is_slow(gap, before, len(wanted)):
-                features, hessian = wanted, self._ask(wanted, x)
+            if fresh or failed or self._is_slow(gap, before, len(wanted)):
+                features, hessian = wanted, self._ask(wanted, x, finer=not fresh)
                 if hessian is None:
                     return None  # features of so different sizes that rounding has left nothing of some
             assert hessian is not None
@@ -131,8 +138,19 @@ class Finish:
             run.round += 1
         return None
 
+    def _predict(self, before: float) -> float:
+        """The relative gap that a look is for, after that before.
+
+        It is about the square of that before where steps converge quadratically.
+        """
+        if self.run.options.prefer == "rounds":
+            return SMALLEST
+        if self.run.problem.losses.form == "quadratic":
+            return max(min(cost.MODELS[self.bits][1], before**2), SMALLEST)
+        return max(min(LOOSEST, before**2), SMALLEST)
+
     def rest(self) -> None:
-        """Take note of what was spent when an attempt has ended in vain."""
+        """Take note of what was spent before rounds, or before more of them."""
         spent = self._spent((0, 0, 0))
         self.since = (int(spent.rounds), int(spent.up), int(spent.down))
 
@@ -144,18 +162,9 @@ class Finish:
         up, down = (sum(way) - before for way, before in zip(zip(*kinds, strict=True), since[1:], strict=True))
         return cost.Price(rounds, up, down, self._given.price(rounds).seconds)
 
-    def _price_model(self, count: int) -> cost.Price:
-        """The cost of a model in some features."""
-        n = self.run.problem.n_clients
-        up, down = self.bits * count * (count + 1) // 2, 96 * count
-        return self._given.price(0, n * up, n * down, n, 1)
-
     def _price_steps(self, steps: float) -> cost.Price:
         """The cost of steps, each of which all clients answer with a value and a gradient."""
-        problem, dtype = self.run.problem, np.dtype(self.run.problem.model.dtype)
-        bits, n = plain_bits(problem.model.shape, dtype), problem.n_clients
-        up = n * steps * (bits + plain_bits((), np.dtype(np.float64)))
-        return self._given.price(0, up, n * steps * bits, n, math.ceil(steps))._replace(rounds=steps)
+        return cost.of_look(self._given, self.run.problem.model.shape[0], steps)._replace(rounds=steps)
 
     @functools.cached_property
     def _given(self) -> cost.Circumstances:
@@ -164,25 +173,40 @@ class Finish:
     def _is_slow(self, gap: float, before: float, count: int) -> bool:
         """Whether a new model is predicted to cost less than the steps with this one that are left."""
         given = self._given
-        if self.run.problem.losses.form == "quadratic":
+        if self.run.problem.losses.form == "quadratic" and not self._can_refine:
             return False  # it would be the same
         if not gap < before:
             return True
         left = math.log(max(gap / given.accuracy, 1.0)) / max(math.log(before / gap), 1e-3)
         spent = self._spent((0, 0, 0))
-        anew = spent.plus(self._price_model(count)).plus(self._price_steps(2))
+        anew = spent.plus(cost.of_models(self._given, count, self.bits)).plus(self._price_steps(2))
         return given.score(spent.plus(self._price_steps(left))) > given.score(anew)
 
-    def _ask(self, features: IntArray, x: Array) -> Array | None:
-        """Ask all clients for their curvature in some features."""
-        run = self.run
-        some = None if len(features) == x.size else features
-        question = LocalModels(some, x[features].astype(np.float32), 2 ** (self.bits - 1) - 1)
-        clients = AskedClients(run.problem, run.prepared.choices, run.options)
-        sums, count, *_ = clients.ask(question)
-        run.meter.count("certificate", clients.bits, count * question.bits)
-        hessian = full(sums[0] / count)
-        return raise_noise(hessian) if (np.diag(hessian) > 0).all() else None
+    @property
+    def _can_refine(self) -> bool:
+        """Whether second derivatives may be sent in more bits: for a quadratic, where they are the same everywhere."""
+        return self.run.problem.losses.form == "quadratic" and self.bits < max(cost.MODELS)
+
+    def _ask(self, features: IntArray, x: Array, *, finer: bool) -> Array | None:
+        """Ask all clients for their curvature in some features, of a quadratic in more bits where that is needed."""
+        run, problem = self.run, self.run.problem
+        mask = None if len(features) == x.size else Announced.mask(features, x.size)
+        # That of other losses at about x will do.
+        there = None if problem.losses.form == "quadratic" else announce(x, POINT_LEVELS)
+        while True:
+            if finer and self._can_refine:
+                self.bits = min(bits for bits in cost.MODELS if bits > self.bits)
+            question = LocalModels(there, mask, 2 ** (self.bits - 1) - 1)
+            sums, count, up, down = clients_of(problem).ask(question, seed=run.options.seed)
+            run.meter.count("certificate", up, down)
+            hessian = full(sums[0] / count)
+            sizes = np.diag(hessian)
+            self.rounds_x = self.rounds_x and sizes.max() <= UNEVEN * sizes.min()
+            if (sizes > 0).all():
+                return raise_noise(hessian)
+            if not self._can_refine:
+                return None
+            finer = True
 
     def _minimise(self, features: IntArray, x: Array, slope: Array, hessian: Array) -> tuple[Array, Array | None]:
         """Return where a model of f plus the penalty is least, and its dual."""

@@ -112,10 +112,10 @@ def solve(
     sampling
         How clients are drawn, for methods whose traits state it: ``"uniform"``; ``"importance"``, with probabilities
         p_i proportional to the clients' Lipschitz constants (weighted as in f, in the coordinates of the
-        preconditioner; at least a tenth of the mean counts), for clients that differ much in size or scale; or positive
-        weights of the clients, to which p_i are proportional, none below 1e-9 of the largest. No p_i exceeds 1, and
-        their sum is ``clients_per_round``: that many take part in every round. The server multiplies a reply by n/(N
-        p_i), so that its mean is right in expectation.
+        preconditioner; at least a tenth of the mean counts). It is for clients that differ much in size or scale. Or
+        positive weights of the clients, to which p_i are proportional, none below 1e-9 of the largest. No p_i exceeds
+        1, and their sum is ``clients_per_round``: that many take part in every round. The server multiplies a reply by
+        n/(N p_i), so that its mean is right in expectation.
     drop_out
         The probability that a client drawn for a round does not answer; the round then continues without it.
     stateless

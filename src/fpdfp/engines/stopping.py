@@ -12,6 +12,7 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.engines.finish import Finish
+from fpdfp.engines.looks import LOOSEST, look
 from fpdfp.engines.result import clean_point
 from fpdfp.engines.run import Certified, Run
 from fpdfp.errors import AbsentError, CheckpointError
@@ -24,9 +25,8 @@ log = logging.getLogger("fpdfp.engines")
 #: and by gradients, which cost as much as some 50 rounds. On 12 problems with sparse binary features, each to four
 #: tolerances, the mean product of rounds and bits is least with 3 (1, 2, 3, 5, 10 were tried).
 CHEAP, DEAR = 10.0, 3.0
-#: The largest relative gap that a run looks for. After a look the next one is for the next smaller power of ten: so the
-#: looks of a run do not depend on its tolerance, and a looser one ends it earlier.
-LOOSEST = 1e-3
+#: A gap this many times the one that was looked for is taken for that of a rounded x, where features differ by far.
+POOR = 30.0
 #: Rounds between looks that ask clients grow with this factor: a run ends at most so much later than it could.
 PATIENCE = 1.1
 #: The same for looks that more is sent for than the two numbers of each client.
@@ -49,7 +49,7 @@ WATCH, AT_LEAST, EVERYONE = 1.5, 20, 4
 #: What a run that is resumed must know to look when one that was not interrupted does, and to see the same.
 SCHEDULE = (
     "slope", "next_round", "next_thorough", "promising_below", "progress", "looked", "target", "sought", "doubted",
-    "paid",
+    "paid", "rounds_x",
 )  # fmt: skip
 
 
@@ -106,6 +106,8 @@ class Stopping:
         #: The round of the latest look, and what that has shown: the objective, and the violation of constraints.
         self.looked = run.round - self.finish.at_once
         self.seen: tuple[float, float] | None = None
+        #: Whether x and gradients may be rounded in looks: until the gap is far larger than the server expected.
+        self.rounds_x = True
         #: Where no bound is known, the bits that clients send in rounds from which on a look is paid back.
         self.paid = 0
         self._go_on(run.schedule)
@@ -221,9 +223,13 @@ class Stopping:
         doubtful = not self.doubted and run.predicted_gap() <= DOUBT * self.target * run.scale
         self.doubted, plain = self.doubted or doubtful, plain and not (thorough or doubtful)
         # Coordinates other than those of x leave zeros at 1e-12, of which a gap near rounding consists.
-        coarse = plain and self.target >= FINE
-        x = run.problem.model.make_feasible(run.x) if coarse else clean_point(run, run.x, run.v)
-        certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round, slopes_only=plain)
+        coarse = plain and self.rounds_x and self.target >= FINE
+        if coarse:
+            x, _, certificate = look(run, run.x, run.v, self.target)
+            self.rounds_x = certificate.gap is not None and certificate.gap <= POOR * self.target * certificate.scale
+        else:
+            x = clean_point(run, run.x, run.v)
+            certificate = run.problem.certificate(x, run.v, thorough=False, products=run.round, slopes_only=plain)
         tracks = isinstance(run.algorithm, TracksObjective)
         run.level, self.seen = certificate.objective, (certificate.objective, certificate.violation)
         if certificate.gap is not None:
@@ -242,6 +248,8 @@ class Stopping:
         if not self._is_feasible(x, certificate, self.tol):
             gap = certificate.relative_gap
             return None if gap is None else self._rests(certificate.objective, gap)
+        if coarse and not (certificate.gap is not None and certificate.gap <= self.tol * certificate.scale):
+            return None  # rounding may be all that is seen
         ending = self._judge(certificate)
         if ending is not None and ending.status == "converged" and certificate.gap is not None:
             certified = Certified(certificate.gap, certificate.objective, certificate.scale, x)

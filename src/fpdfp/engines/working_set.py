@@ -112,7 +112,8 @@ def check_excluded_features(
         ratios[support] = np.inf
         added = _steepest(ratios, NEAR, max(MOST, 2 * len(support)))
     elif _is_simple(run.problem):
-        certificate = run.problem.metered(run.meter).certificate(own, thorough=False)
+        known = None if step is None else ending.certificate
+        certificate = known or run.problem.metered(run.meter).certificate(own, thorough=False)
         enough = certificate.gap is not None and certificate.gap <= tol * certificate.scale
         looked = Slopemeter(problem, method, options).bound(x, chosen.numbers)
         run.meter.count("certificate", looked.up, looked.down)
@@ -224,9 +225,9 @@ class Slopemeter:
         return self._tell(slopes, ratios)
 
     def _ask(self, question: Slopes) -> tuple[Array, float]:
-        """Return means over clients, and their largest error; count what clients receive."""
-        sums, count, *_ = self._clients.ask(question)
-        self._down += count * sum(one.bits for one in (question.x, question.mask) if one is not None)
+        """Return means over clients, and their largest error."""
+        sums, count, _, down = self._clients.ask(question)
+        self._down += down
         return sums.slope / count, float(sums.error) / count
 
     def _tell(self, slopes: Array, ratios: Array) -> Looked:

@@ -324,13 +324,13 @@ class Quantile(Family):
 
     The width is also the bandwidth with which standard errors estimate the density of residuals. By default estimators
     choose it in units of the residuals' spread: h = κσ with :math:`\kappa = \max(0.05, ((p + \log n)/n)^{2/5}/2)` for n
-    rows and p coefficients, which He et al. propose for medians and residuals of unit scale. The spread σ is the spread
-    of normal residuals with the same mean kernel weight at the fit, a bounded function that few outliers hardly change
+    rows and p coefficients. He et al. propose it for medians and residuals of unit scale. The spread σ is the spread of
+    normal residuals with the same mean kernel weight at the fit, a bounded function that few outliers hardly change
     (:meth:`share`). It is a sum over all sites, so the width scales with the outcome.
 
     Few rows are within the width of the quantile: about m = 6 Σ K(r/h) of them, K the logistic kernel, decide the
     density that standard errors need. Of these p fit themselves, so the robust covariance is divided by (1 − p/m)², as
-    HC3 does with the leverage p/m, and tests and intervals are by Student's t with m − p degrees of freedom.
+    HC3 does with the leverage p/m. Tests and intervals use Student's t with m − p degrees of freedom.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ from fpdfp.federation.seal import Pins, Secret, Unsealer
 from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
 
 if TYPE_CHECKING:
-    from fpdfp.federation.request_guard import RequestGuard
+    from fpdfp.federation.guard import RequestGuard
 
 #: Seconds between two looks at the certificate.
 LOOK_AT_CERTIFICATE = 3600.0
@@ -293,9 +293,9 @@ def alone(folder: Path) -> Iterator[None]:
 
 def open_guard(name: str, folder: Path, data: Path, policy: Path | None) -> RequestGuard:
     """Return what answers for a site: its table behind its policy, which is written if it is missing."""
+    from fpdfp.federation.guard import RequestGuard
     from fpdfp.federation.policy import Policy, template
     from fpdfp.federation.protected import ProtectedGuard
-    from fpdfp.federation.request_guard import RequestGuard
     from fpdfp.federation.table import SiteTable
 
     if policy is None:

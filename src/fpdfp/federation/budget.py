@@ -45,6 +45,8 @@ class Spent:
         Those of rows that were answered about.
     edges
         Those at which columns were counted.
+    knots
+        Those of splines, by column.
     fitted
         Digests of the coefficients of models, by their designs, of which standard errors were asked.
     """
@@ -58,6 +60,7 @@ class Spent:
     times: dict[str, str] = dataclasses.field(default_factory=dict)
     conditions: list[str] = dataclasses.field(default_factory=list)
     edges: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    knots: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     fitted: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -166,6 +169,12 @@ class Budget:
         if x not in known:
             known.append(x)
             del known[:-FITS]
+            self.write()
+
+    def note_knots(self, column: str, knots: list[float]) -> None:
+        """Note all knots of splines of a column that were used."""
+        if self.spent.knots.get(column) != knots:
+            self.spent.knots[column] = knots
             self.write()
 
     def note_condition(self, condition: str) -> None:

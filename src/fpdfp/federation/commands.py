@@ -345,7 +345,7 @@ def release(place: Kept) -> None:
     """
     with leaving():
         from fpdfp.federation import outbox
-        from fpdfp.federation.request_guard import STOPPED
+        from fpdfp.federation.guard import STOPPED
 
         if (place / STOPPED).exists():
             (place / STOPPED).unlink()

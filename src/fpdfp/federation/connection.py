@@ -152,12 +152,15 @@ class Stream:
         self._decoder.limit = length
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection; what gRPC does not end within ``LAST_WORDS`` is left to the end of the process."""
         self._closed = True
         self._unsent.close()
         if hasattr(self, "_call"):
             self._call.cancel()
-        self._channel.close()
+        # A channel waits, without a limit, until its thread has delivered the end of each call.
+        ending = threading.Thread(target=self._channel.close, daemon=True)
+        ending.start()
+        ending.join(timeout=LAST_WORDS)
 
     def _outgoing(self) -> Iterator[bytes]:
         while True:

@@ -62,6 +62,23 @@ class Descriptions:
             self.withheld + other.withheld,
         )
 
+    def withhold(self, places: Sequence[int]) -> Descriptions:
+        """Return the same without some columns, and factors after these."""
+        sums = {name: getattr(self, name).copy() for name in ("known", "means", "scatters", "withheld")}
+        counts, columns = list(self.counts), len(self.known)
+        for place in places:
+            sums["withheld"][place] = 1
+            if place >= columns:
+                counts[place - columns] = np.zeros_like(counts[place - columns])
+            else:
+                sums["known"][place] = sums["means"][place] = sums["scatters"][place] = 0
+        return dataclasses.replace(self, counts=counts, **sums)
+
+    def coarsen(self, fewest: int) -> Descriptions:
+        """Return the same without factors that have a level of fewer rows in some group."""
+        few = [bool(((cells > 0) & (cells < fewest)).any()) for cells in self.counts]
+        return self.withhold([len(self.known) + place for place, one in enumerate(few) if one])
+
 
 @question("description")
 @dataclasses.dataclass(frozen=True)

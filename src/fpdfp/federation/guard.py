@@ -1,45 +1,58 @@
-"""A site's guard: whatever is asked passes here before the data, and what is not allowed is refused.
+"""The guard of a site: the only door to its rows. Read it from top to bottom: four rules, and the door.
 
-From top to bottom: what may stand where in a model; what columns may reveal; at which points losses are evaluated;
-which operations of the data a question gets; what is hidden in answers. The sentences of refusals, each with its rule,
-are in :mod:`fpdfp.federation.policy`; how many rows share a sum is measured in :mod:`fpdfp.federation.row_shares`.
-:mod:`fpdfp.federation.request_guard` asks all of these for each request, counts, and logs.
+1. **Places.** A question is made of columns that the policy allows, and of a few functions of one column. Anything else
+   is a variable that the site has approved. So nobody writes an expression that is one person's.
+2. **Rows.** What a site tells are sums over rows, Σ c_i r_i. Enough rows share the weights c of every sum, of every
+   fold and group, and of every combination of columns; else the sum would be a few rows.
+3. **Numbers.** Some numbers are one person's in any sum: the largest value, a count of two, an edge where a row changes
+   sides. They are withheld, put together with others, or replaced by a bound.
+4. **Budget.** Many answers tell more than one. Analyses, points, refusals, folds and lists of times are limited.
+
+Each rule raises a refusal. Its sentence is in ``refusals.toml``, and its numbers are explained in ``policy.toml``. How
+rows weigh in sums at a point is in :mod:`fpdfp.losses.responses`.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import copy
 import dataclasses
+import datetime
 import hashlib
+import importlib
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.sparse import csc_array
 
 from fpdfp._typing import Array, IntArray
+from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import probe
 from fpdfp.cohorts.question import ROWS, Offer, Question
-from fpdfp.errors import ArgumentError, Refusal, RefusalError
+from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.serialization import pack
+from fpdfp.cohorts.site import Site
+from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.families import Binomial
-from fpdfp.federation.descriptives import Histograms
-from fpdfp.federation.policy import Policy, refuse, sentences
-from fpdfp.federation.questions import CalibrationQuestion, EvaluationQuestion, Sums
-from fpdfp.federation.row_shares import (
-    OutsideError,
-    Response,
-    effective,
-    leverages,
-    respond,
-    respond_at_start,
-    respond_in_squares,
-    respond_in_third_moments,
-    shares,
-    uncommon,
-)
+from fpdfp.federation import outbox
+from fpdfp.federation.approvals import Approvals
+from fpdfp.federation.audit import Audit
+from fpdfp.federation.budget import Budget
+from fpdfp.federation.descriptives import group_rows, values_of
+from fpdfp.federation.keys import Asker
+from fpdfp.federation.policy import IDENTIFIERS, Policy, matches, refuse, sentences
+from fpdfp.federation.questions import LogRankQuestion, Sums
+from fpdfp.federation.rollback import say_full
+from fpdfp.federation.text import log
+from fpdfp.federation.wording import describe, write_design
 from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import evaluate
+from fpdfp.formula.parsing import parse_condition
 from fpdfp.formula.tree import (
     Arithmetic,
     Call,
@@ -58,33 +71,51 @@ from fpdfp.losses.classes import ClassModel, Softmax
 from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM, LeastSquares, Logistic
 from fpdfp.losses.linear import LinearModel
-from fpdfp.scores.counts import PredictorCounts
-from fpdfp.survival import LogRank, RiskCounts
+from fpdfp.losses.responses import (
+    OutsideError,
+    Response,
+    respond,
+    respond_at_start,
+    respond_in_squares,
+    respond_in_third_moments,
+)
+from fpdfp.scores.site import SiteScores
+from fpdfp.survival import Concordance, LogRank, RiskCounts
+from fpdfp.survival.proportionality import Proportionality
 
-#: Functions of a column that a model may use, and powers.
+# --- 1. Places: what may stand where ----------------------------------------------------------------------------------
+#
+# Response, offset, weights, times, strata and groups are columns. A covariate is a column, one of FUNCTIONS, a square
+# or a cube of one, a category, or a product of different columns. Knots of splines are edges at which this site has
+# counted, with enough rows between all that were used. Numbers that an analyst chooses have a size at which nothing is
+# rounded: rounding has an edge where one likes, which is a comparison by another name.
+
 FUNCTIONS, POWERS = ("log", "log1p", "log2", "log10", "sqrt"), (2.0, 3.0)
-#: A number that is subtracted from a column is within so many of its ranges, or of its largest value. What is left of
-#: one that is far is rounded, with an edge where one likes: a comparison by another name.
-FAR = 10.0
-#: The largest share that one row may have of a combination of columns.
-MOST_LEVERAGE = 0.95
-#: This many columns at most: leverages are computed, and pairs of columns compared.
-MOST_COLUMNS = 2000
-#: This many rows must share the curvature at a point, a third of the rows where that is less: to separate N evenly
-#: spaced rows at a plane amplifies rounding by about exp(π²N/6), more than double precision has from N = 23 on. Of the
-#: rows in which a feature is not at its most common value one in fifteen must: in honest fits of a9a one in twelve
-#: does.
-EFFECTIVE, IN_A_GROUP = 30.0, 15.0
-TOO_FEW = sentences()["point"][1]
-#: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
-SMOOTH = ("brier", "deviance")
-#: The digits of an area under a ROC curve, and the largest share that is added to a sum with edges.
-DIGITS, BLUR = 4, 1e-3
-#: At further points a cell has at least a 24th of the rows, or a quarter of those of the rarer outcome if that is less.
-CELLS, LEAST_CELLS = 24, 4
+#: A number that is subtracted is at most so many times as large as the values of a column. One that divides is between
+#: 1/LARGE and LARGE, and a product has so many factors: else values underflow.
+FAR, LARGE, FACTORS = 10.0, 1e40, 6
+#: Sums with as many functions of a column as it has values tell the sum over each value. A model may have a constant,
+#: the column, its logarithm, log1p, root, square and cube.
+FEW_VALUES = 7
 
 
-# --- What may stand where ---------------------------------------------------------------------------------------------
+def check_column(name: str, policy: Policy) -> None:
+    """Refuse a column that may not be used."""
+    policy.refuse_if(not policy.allows(name), "column", name=name)
+
+
+def check_named(value: Any, policy: Policy) -> None:
+    """Refuse what a question names beside a model, unless it is columns that may be used, and times of these."""
+    if isinstance(value, tuple):
+        for one in value:
+            check_named(one, policy)
+    elif isinstance(value, str | Coded):
+        check_column(value if isinstance(value, str) else value.coded, policy)
+    elif isinstance(value, Survival):
+        check_named(tuple(columns_of(value)), policy)
+        check_response(value, policy)
+    elif value is not None:
+        raise refuse("plain", what="what a question is about")
 
 
 def check_design(design: Design, policy: Policy, edges: Mapping[str, Sequence[float]] | None = None) -> None:
@@ -94,19 +125,21 @@ def check_design(design: Design, policy: Policy, edges: Mapping[str, Sequence[fl
     """
     for name in [*design.columns, *design.filled]:
         check_column(name, policy)
-    if not is_trials(design):
+    trials = is_trials(design)
+    if not trials:
         check_response(design.response, policy)
-    for what, node in (("the offset", design.offset), ("the weights", design.weights)):
-        if isinstance(node, InverseWeights):
-            check_design(node.treatment, policy, edges)
-        elif node is not design.weights or not is_trials(design):
-            _check_plain(what, node, policy)
+    check_plain("the offset", design.offset, policy)
+    if isinstance(design.weights, InverseWeights):
+        check_design(design.weights.treatment, policy, edges)
+    elif not trials:
+        check_plain("the weights", design.weights, policy)
     for term in design.terms:
         for factor in term.factors:
-            _check_factor(factor, policy, edges)
+            _check_factor(factor, policy, edges or {})
         # (age - 30)(age - 31)… is zero but where one likes: a comparison by another name.
         used = [name for factor in term.factors for name in columns_of(factor)]
         policy.refuse_if(len(set(used)) < len(used), "twice", name=term.names[0])
+        policy.refuse_if(len(term.factors) > FACTORS, "product", name=term.names[0], most=FACTORS)
 
 
 def is_trials(design: Design) -> bool:
@@ -121,68 +154,38 @@ def is_trials(design: Design) -> bool:
     )
 
 
-def knots_of(design: Design, policy: Policy) -> list[Spline]:
-    """Return the splines of columns whose knots are not approved, but perhaps quantiles."""
-    factors = [factor for term in design.terms for factor in term.factors]
-    splines = [one for one in factors if isinstance(one, Spline) and isinstance(one.of, Column)]
-    return [one for one in splines if dataclasses.replace(one, name="") not in policy.approved]
-
-
-def check_column(name: str, policy: Policy) -> None:
-    """Refuse a column that may not be used."""
-    policy.refuse_if(not policy.allows(name), "column", name=name)
-
-
 def check_response(response: Any, policy: Policy) -> None:
-    """Refuse a response that is neither a column nor an approved variable."""
-    if not isinstance(response, Survival):
-        _check_plain("the response", response, policy)
-        return
-    for what, node in (("the time", response.leaves), ("the event", response.event), ("the entry", response.enters)):
-        _check_plain(what, node, policy)
+    """Refuse a response, or times, that are neither columns nor approved variables."""
+    parts = {"the response": response}
+    if isinstance(response, Survival):
+        parts = {"the time": response.leaves, "the event": response.event, "the entry": response.enters}
+    for what, node in parts.items():
+        check_plain(what, node, policy)
 
 
-def _check_plain(what: str, node: Any, policy: Policy) -> None:
+def check_plain(what: str, node: Any, policy: Policy) -> None:
+    """Refuse what is neither a column nor an approved variable."""
     allowed = node is None or isinstance(node, Column) or node in policy.approved
     policy.refuse_if(not allowed, "plain", f"{node}", what=what)
 
 
-def check_condition(node: Any, policy: Policy) -> None:
-    """Refuse rows of a condition that is neither a column nor approved."""
-    for name in columns_of(node) if node not in policy.approved else ():
-        check_column(name, policy)
-    _check_plain("the condition of rows", node, policy)
+def is_approved(spline: Spline, policy: Policy) -> bool:
+    """Whether a site has approved a spline with its knots."""
+    return dataclasses.replace(spline, name="") in policy.approved
 
 
-def check_parts(conditions: Sequence[Array], policy: Policy) -> None:
-    """Refuse rows by conditions that together reveal few rows.
-
-    Sums over rows that meet conditions, added and subtracted in any way, weigh all rows alike that meet the same ones.
-    So no part of the rows may be smaller than a site.
-    """
-    sizes = np.unique(np.stack(conditions), axis=1, return_counts=True)[1]
-    detail = f"parts of {sorted(sizes.tolist())} rows"
-    policy.refuse_if(sizes.min(initial=policy.rows) < policy.rows, "parts", detail, rows=policy.rows)
-
-
-def _check_factor(
-    factor: Numeric | Spline | Poly | Coded, policy: Policy, edges: Mapping[str, Sequence[float]] | None = None
-) -> None:
-    if isinstance(factor, Spline) and dataclasses.replace(factor, name="") not in policy.approved:
-        known = (edges or {}).get(factor.of.column, ()) if isinstance(factor.of, Column) else ()
+def _check_factor(factor: Any, policy: Policy, edges: Mapping[str, Sequence[float]]) -> None:
+    if isinstance(factor, Spline) and not is_approved(factor, policy):
+        known = edges.get(factor.of.column, ()) if isinstance(factor.of, Column) else ()
         policy.refuse_if(not {factor.lower, *factor.knots, factor.upper} <= set(known), "knots", name=factor.name)
-    if isinstance(factor, Numeric) and not _is_allowed(bare(factor.value), policy):
-        policy.refuse_if(True, "form", f"{factor.value}", name=factor.name, functions=", ".join(FUNCTIONS))
-
-
-def _is_allowed(node: Any, policy: Policy) -> bool:
-    """Whether a node is a column, a transformation of one, or approved."""
-    if isinstance(node, Column | Missing) or node in policy.approved:
-        return True
-    if isinstance(node, Call):
-        return node.function in FUNCTIONS and isinstance(node.of, Column)
-    power = isinstance(node, Arithmetic) and node.operator == "**" and isinstance(node.left, Column)
-    return power and isinstance(node.right, Number) and node.right.number in POWERS
+    if isinstance(factor, Numeric):
+        node = bare(factor.value)
+        allowed = isinstance(node, Column | Missing) or node in policy.approved
+        if isinstance(node, Call):
+            allowed |= node.function in FUNCTIONS and isinstance(node.of, Column)
+        if isinstance(node, Arithmetic) and node.operator == "**" and isinstance(node.left, Column):
+            allowed |= isinstance(node.right, Number) and node.right.number in POWERS
+        policy.refuse_if(not allowed, "form", f"{factor.value}", name=factor.name, functions=", ".join(FUNCTIONS))
 
 
 def bare(node: Any) -> Any:
@@ -195,38 +198,63 @@ def _has_number(node: Any, operator: str) -> bool:
     return isinstance(node, Arithmetic) and node.operator == operator and isinstance(node.right, Number)
 
 
-def check_centres(design: Design, rows: Any, policy: Policy, means: Array, centre: Array | None = None) -> None:
-    """Refuse numbers that columns are centred by, in the formula and after it, that are far from these columns.
+def check_numbers(
+    design: Design, rows: Any, policy: Policy, means: Array, centre: Array | None = None, scale: Array | None = None
+) -> None:
+    """Refuse numbers that are subtracted from columns, or divide them, in the formula and after it, that round them.
 
     And means that stand for few missing values: two models with different ones differ in these rows.
     """
     for name in design.filled:
         check_cells(rows.values(name).missing.sum(), f"missing values of {name[:99]!a} that are filled in", policy)
-    known = dict(zip(design.filled, map(float, means), strict=True))
-    for term in design.terms:
-        for factor in term.factors:
-            if isinstance(factor, Numeric) and (own := bare(factor.value)) is not factor.value:
-                node: Any = factor.value
-                node = node.left if _has_number(node, "/") else node
-                _check_centre(evaluate(own, rows, known), node.right.number, term.names[0], policy)
-            if isinstance(factor, Poly):
-                column = evaluate(factor.poly, rows, known)
-                for number in factor.centres:
-                    _check_centre(column, number, factor.name, policy)
-                # What is subtracted is a ratio times an earlier one, which is as large as the range to its degree.
-                largest = max(map(abs, factor.ratios), default=0.0)
-                far = largest > FAR * max(float(np.ptp(column)), float(np.abs(column).max(initial=0.0))) ** 2
-                policy.refuse_if(far, "centre", name=factor.name)
+    known, subtracted = dict(zip(design.filled, map(float, means), strict=True)), list[tuple[Any, float, str]]()
+    names = [term.names[0] for term in design.terms for _ in term.names]
+    divisors = [] if scale is None else [(number, name) for number, name in zip(scale, names, strict=True) if number]
+    for factor in factors_of(design):
+        if isinstance(factor, Numeric) and (own := bare(factor.value)) is not factor.value:
+            shifted: Any = factor.value.left if _has_number(factor.value, "/") else factor.value  # type: ignore[union-attr]
+            subtracted.append((evaluate(own, rows, known), shifted.right.number, factor.name))
+            divisors += [(factor.value.right.number, factor.name)] if shifted is not factor.value else []  # type: ignore[union-attr]
+        if isinstance(factor, Poly):
+            column = evaluate(factor.poly, rows, known)
+            subtracted += [(column, number, factor.name) for number in factor.centres]
+            divisors += [(number, factor.name) for number in factor.scales]
+            # What is subtracted is a ratio times an earlier one, which is as large as values to its degree.
+            largest = max(map(abs, factor.ratios), default=0.0)
+            policy.refuse_if(largest > FAR * (2.0 * magnitude(column)) ** 2, "centre", name=factor.name)
+    for number, name in divisors:
+        check_scale(number, name, policy)
+    for factor in factors_of(design):
+        node = bare(factor.value) if isinstance(factor, Numeric) else dataclasses.replace(factor, name="")
+        if not isinstance(node, Column | Missing | Coded) and node not in policy.approved:
+            for name in columns_of(node):
+                values, counts = np.unique(rows.values(name).numbers, return_counts=True)
+                rare = len(values) <= FEW_VALUES and is_few(counts, policy.cell)
+                policy.refuse_if(rare, "rare", f"{counts.tolist()} rows", name=factor.name, cell=policy.cell)
     if centre is not None:
-        names = [term.names[0] for term in design.terms for _ in term.names]
-        for column, number, name in zip(design.matrix(rows, means).T, centre, names, strict=True):
-            _check_centre(column, float(number), name, policy)
+        subtracted += zip(design.matrix(rows, means).T, map(float, centre), names, strict=True)
+    for column, number, name in subtracted:
+        policy.refuse_if(abs(number) > FAR * magnitude(column), "centre", name=name)
 
 
-def _check_centre(column: Any, centre: float, name: str, policy: Policy) -> None:
+def magnitude(column: Any) -> float:
+    """Return a power of two above the values of a column: what is told by refusals is no more than that.
+
+    >>> magnitude([1.0, -3.0]), magnitude([5.0, 5.0])
+    (4.0, inf)
+    """
     low, high = float(np.min(column, initial=np.inf)), float(np.max(column, initial=-np.inf))
-    far = low < high and abs(centre - low) > FAR * (high - low) and abs(centre) > FAR * max(-low, high)
-    policy.refuse_if(far, "centre", name=name)
+    return float(2.0 ** np.ceil(np.log2(max(-low, high)))) if low < high else np.inf
+
+
+def check_scale(number: float, name: str, policy: Policy) -> None:
+    """Refuse a number that divides or multiplies what is so large or small that values are rounded to zero."""
+    policy.refuse_if(not 1.0 / LARGE <= abs(number) <= LARGE, "scale", name=name)
+
+
+def factors_of(design: Any) -> list[Any]:
+    """Return all factors of the terms of a design."""
+    return [factor for term in getattr(design, "terms", ()) for factor in term.factors]
 
 
 def analysis_of(design: Design) -> list[Any]:
@@ -240,7 +268,79 @@ def analysis_of(design: Design) -> list[Any]:
     return [terms, design.missing, *map(repr, about)]
 
 
-# --- What columns may reveal ------------------------------------------------------------------------------------------
+# --- 2. Rows: enough of them share every sum --------------------------------------------------------------------------
+#
+# A sum Σ c_i r_i is a few rows where few of the weights c_i are large. So (Σc)²/Σc², the effective rows, is at least
+# CELL for indicators of classes and levels, for a column's deviations from its median, and for the gradient at a point;
+# it is larger for weights, and for the curvature at a point, since the difference of two gradients is a sum by
+# curvature. Of all combinations of columns at once, no row has a share (leverage) near 1. The same holds for each fold.
+
+#: The largest share that one row may have of a combination of columns.
+MOST_LEVERAGE = 0.95
+#: This many columns at most: leverages are computed, and pairs of columns compared.
+MOST_COLUMNS = 2000
+#: This many rows must share the curvature at a point, a third of the rows where that is less: to separate N evenly
+#: spaced rows at a plane amplifies rounding by about exp(π²N/6), more than double precision has from N = 23 on. Of the
+#: rows in which a feature is not at its most common value one in fifteen must: in honest fits of a9a one in twelve
+#: does.
+EFFECTIVE, IN_A_GROUP = 30.0, 15.0
+#: Of observed curvature so much is needed, since honest fits of counts with an identity link have 21 effective rows.
+OBSERVED = 2.0 / 3.0
+#: Combinations of columns that are so much shorter than the longest are only rounding.
+ROUNDED = 1e-12
+TOO_FEW = sentences()["point"][1]
+
+
+def effective(weights: Array) -> float:
+    """Return (Σw)²/Σw² of weights of at least 0: how many rows share them; 0 where all are 0.
+
+    >>> effective(np.array([1.0, 1.0, 1.0, 0.0])), effective(np.zeros(3))
+    (3.0, 0.0)
+    """
+    largest = float(weights.max(initial=0.0))
+    if largest == 0.0:
+        return 0.0
+    scaled = weights / largest  # squares of small numbers would be zero
+    return float(scaled.sum() ** 2 / np.square(scaled).sum())
+
+
+def shares(X: Array) -> Array:
+    """Return for each column how many effective rows share its deviations from the middle; infinite for a constant.
+
+    >>> shares(np.array([[1.0, 0.0, 5.0], [1.0, 0.0, 5.0], [0.0, 1e-9, 5.0], [0.0, 1.0, 5.0], [0.0, 0.0, 5.0]]))
+    array([ 2.,  1., inf])
+    """
+    deviations = np.abs(X - np.median(X, axis=0))
+    return np.array([effective(one) if one.max(initial=0.0) > 0 else np.inf for one in deviations.T])
+
+
+def leverages(X: Array) -> Array:
+    """Return each row's share of some combination of columns: 1 if one distinguishes it from all others."""
+    largest = np.abs(X).max(axis=0, initial=0.0)
+    if not largest.any():
+        return np.zeros(len(X))
+    columns = X[:, largest > 0] / largest[largest > 0]  # squares of small numbers would be zero
+    columns = columns / np.sqrt(np.square(columns).mean(axis=0))
+    # Not of products of columns: two that differ by a millionth in one row would be the same there.
+    basis, triangle = np.linalg.qr(columns)
+    vectors, values, _ = np.linalg.svd(triangle)
+    kept = values > ROUNDED * values.max(initial=0.0)
+    return np.asarray(np.square(basis @ vectors[:, : len(values)][:, kept]).sum(axis=1))
+
+
+def uncommon(X: Any) -> Any:
+    """Return in which rows each column is not at its most common value: a sparse matrix of zeros and ones."""
+    dense = np.asarray(X.toarray() if hasattr(X, "toarray") else X)
+    common = np.zeros(dense.shape[1])
+    for j, column in enumerate(dense.T):
+        values, counts = np.unique(column, return_counts=True)
+        common[j] = values[counts.argmax()] if len(values) else 0.0
+    return csc_array((dense != common).astype(np.float64))
+
+
+def is_few(counts: Any, least: int) -> bool:
+    """Whether a count is small, but not zero."""
+    return bool(((np.asarray(counts) > 0) & (np.asarray(counts) < least)).any())
 
 
 def check_size(rows: int, coefficients: int, policy: Policy) -> None:
@@ -252,62 +352,19 @@ def check_size(rows: int, coefficients: int, policy: Policy) -> None:
 
 def check_cells(counts: Any, what: str, policy: Policy, where: str = "") -> None:
     """Refuse counts of rows of which one is small, but not zero."""
-    few = _is_few(counts, policy.cell)
+    few = is_few(counts, policy.cell)
     policy.refuse_if(few, "cells", f"{np.asarray(counts).tolist()}", what=what, cell=policy.cell, where=where)
 
 
-def _is_few(counts: Any, least: int) -> bool:
-    return bool(((np.asarray(counts) > 0) & (np.asarray(counts) < least)).any())
+def check_parts(conditions: Sequence[Array], policy: Policy) -> None:
+    """Refuse rows by conditions that together reveal few rows.
 
-
-def check_model(losses: Losses, policy: Policy) -> None:
-    """Refuse a model that reveals single rows whatever the point: by its rows, coefficients and columns."""
-    coefficients = int(np.prod(losses.shape))
-    if isinstance(losses, Softmax):
-        coefficients -= losses.n_features  # one class is determined by the others
-    check_size(int(losses.sizes.min()), coefficients, policy)
-    for client in range(losses.n_clients):
-        check_part(losses, client, np.ones(int(losses.sizes[client]), dtype=bool), policy)
-
-
-def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str = "") -> None:
-    """Refuse some rows of a client by their columns, response, weights and strata, in the order in which they are."""
-    if not isinstance(losses, LinearModel):
-        raise refuse("family", family=losses.family)
-    names = list((losses.column_names if isinstance(losses, ClassModel) else losses.feature_names) or ())
-    own, others = losses._place(client), dict[str, Array]()
-    weights = losses._risk.table.weights[own] if isinstance(losses, Cox) else losses.weights_of_rows[own]
-    some = some & (weights > 0)  # columns may differ in one of the rows that count
-    X, weights = losses._rows_of(client)[some], weights[some]
-    check_size(len(weights), 0, policy)
-    if isinstance(losses, Cox):
-        events, sizes = int((losses._risk.table.event[own][some] >= 0).sum()), losses.strata_sizes(client)
-        policy.refuse_if(events < policy.rows, "events", f"{events} events", rows=policy.rows, where=where)
-        check_cells(np.bincount(np.repeat(np.arange(len(sizes)), sizes)[some]), "strata", policy, where)
-        others["the offset"] = losses._risk.table.offset[own][some]
-    else:
-        y = np.asarray(losses.targets_of(client))[some]
-        # Shares of trials are measurements, as other responses are.
-        two = isinstance(losses, GLM) and isinstance(losses.distribution, Binomial) and np.isin(y, (0.0, 1.0)).all()
-        if two or isinstance(losses, Logistic | Softmax | ClassModel):
-            check_cells(np.unique(y, return_counts=True)[1], "classes", policy, where)
-        others["the response"] = y.astype(np.float64)
-        shifts = losses._rows.shifts
-        if shifts is not None:
-            wide = shifts[own][some].reshape(len(y), -1)
-            others |= {f"the offset{place or ''}": column for place, column in enumerate(wide.T)}
-    if isinstance(losses, Cox | GLM):
-        # Robust errors with and without clusters differ by products of rows that belong together.
-        several = int((losses.cluster_sizes(client) > 1).sum())
-        policy.refuse_if(_is_few(several, policy.cell), "clusters", f"{several} clusters", cell=policy.cell)
-    check_weighted(check_columns(X, names, policy, others, where), weights, policy, where)
-
-
-def check_weighted(dense: Array, weights: Array, policy: Policy, where: str = "") -> None:
-    """Refuse weights, and columns with them, that leave few rows."""
-    if weights.min() < weights.max():
-        check_weights(weights, policy, where)
-        _check_leverage(dense * np.sqrt(weights)[:, None], policy, where)
+    Sums over rows that meet conditions, added and subtracted in any way, weigh all rows alike that meet the same ones.
+    So no part of the rows may be smaller than a site.
+    """
+    sizes = np.unique(np.stack(conditions), axis=1, return_counts=True)[1]
+    detail = f"parts of {sorted(sizes.tolist())} rows"
+    policy.refuse_if(sizes.min(initial=policy.rows) < policy.rows, "parts", detail, rows=policy.rows)
 
 
 def check_weights(weights: Array, policy: Policy, where: str = "") -> None:
@@ -355,7 +412,53 @@ def _check_leverage(dense: Array, policy: Policy, where: str) -> None:
         raise refuse("leverage", f"to {largest:.1%}", where=where)
 
 
-# --- Points -----------------------------------------------------------------------------------------------------------
+def check_model(losses: Losses, policy: Policy) -> None:
+    """Refuse a model that reveals single rows whatever the point: by its rows, coefficients and columns."""
+    coefficients = int(np.prod(losses.shape))
+    if isinstance(losses, Softmax):
+        coefficients -= losses.n_features  # one class is determined by the others
+    check_size(int(losses.sizes.min()), coefficients, policy)
+    for client in range(losses.n_clients):
+        check_part(losses, client, np.ones(int(losses.sizes[client]), dtype=bool), policy)
+
+
+def check_part(losses: Any, client: int, some: Array, policy: Policy, where: str = "") -> None:
+    """Refuse some rows of a client by their columns, response, weights and strata, in the order in which they are."""
+    if not isinstance(losses, LinearModel):
+        raise refuse("family", family=losses.family)
+    names = list((losses.column_names if isinstance(losses, ClassModel) else losses.feature_names) or ())
+    own, others = losses._place(client), dict[str, Array]()
+    weights = losses._risk.table.weights[own] if isinstance(losses, Cox) else losses.weights_of_rows[own]
+    some = some & (weights > 0)  # columns may differ in one of the rows that count
+    X, weights = losses._rows_of(client)[some], weights[some]
+    check_size(len(weights), 0, policy)
+    if isinstance(losses, Cox):
+        events, sizes = int((losses._risk.table.event[own][some] >= 0).sum()), losses.strata_sizes(client)
+        policy.refuse_if(events < policy.rows, "events", f"{events} events", rows=policy.rows, where=where)
+        check_cells(np.bincount(np.repeat(np.arange(len(sizes)), sizes)[some]), "strata", policy, where)
+        others["the offset"] = losses._risk.table.offset[own][some]
+    else:
+        y = np.asarray(losses.targets_of(client))[some]
+        # Shares of trials are measurements, as other responses are.
+        two = isinstance(losses, GLM) and isinstance(losses.distribution, Binomial) and np.isin(y, (0.0, 1.0)).all()
+        if two or isinstance(losses, Logistic | Softmax | ClassModel):
+            check_cells(np.unique(y, return_counts=True)[1], "classes", policy, where)
+        others["the response"] = y.astype(np.float64)
+        if losses._rows.shifts is not None:
+            wide = losses._rows.shifts[own][some].reshape(len(y), -1)
+            others |= {f"the offset{place or ''}": column for place, column in enumerate(wide.T)}
+    if isinstance(losses, Cox | GLM):
+        # Robust errors with and without clusters differ by products of rows that belong together.
+        several = int((losses.cluster_sizes(client) > 1).sum())
+        policy.refuse_if(is_few(several, policy.cell), "clusters", f"{several} clusters", cell=policy.cell)
+    check_weighted(check_columns(X, names, policy, others, where), weights, policy, where)
+
+
+def check_weighted(dense: Array, weights: Array, policy: Policy, where: str = "") -> None:
+    """Refuse weights, and columns with them, that leave few rows."""
+    if weights.min() < weights.max():
+        check_weights(weights, policy, where)
+        _check_leverage(dense * np.sqrt(weights)[:, None], policy, where)
 
 
 class Group(NamedTuple):
@@ -367,20 +470,28 @@ class Group(NamedTuple):
     sizes: Array
 
 
-class PointRule:
-    """Refuses points of a model at which too few rows decide, over all rows or the rows of a fold.
+class Model:
+    """A model that a site answers for: points at which too few rows decide are refused, and others are counted.
 
     A gradient may be nearly one row's, where all others fit. And the gradient at a steep plane is a sum over many rows,
     while the difference of two such gradients may be a single row: there curvature is near zero but for the rows at the
-    plane. ``people`` names which rows are one person's, where a model has several rows of each.
+    plane. ``people`` names which rows are one person's, where a model has several rows of each. Without a budget
+    nothing is counted.
     """
 
     def __init__(
-        self, losses: Any, policy: Policy, divide: Callable[[int, bytes, int], None], people: IntArray | None = None
-    ) -> None:
-        self.losses, self.policy, self.people, self._divide = losses, policy, people, divide
-        self._groups: dict[int, Group] = {}
-        self._folds: dict[bytes, list[list[Group]]] = {}
+        self, losses: Any, policy: Policy, budget: Budget | None = None, analysis: str = "", people: Any = None,
+        design: str = "",
+    ) -> None:  # fmt: skip
+        self.losses, self.policy, self.people = bound_weights(losses, policy), policy, people
+        self._budget, self._analysis, self._design = budget, analysis, design
+        self._groups, self._folds = dict[int, Group](), dict[bytes, list[list[Group]]]()
+
+    def restrict(self, features: IntArray) -> Model:
+        """Return the model of some features, which is of the same analysis."""
+        made = copy.copy(self)
+        made.losses, made._design, made._groups, made._folds = self.losses.restrict(features), "", {}, {}
+        return made
 
     def check(self, x: Array, client: int, folds: Sequence[Group] = (), *, squares: bool = False) -> None:
         """Refuse a point of one client, with ``squares`` also for sums of squares; raise OutsideError of the domain."""
@@ -392,9 +503,9 @@ class PointRule:
             raise refuse("point", "the point is not finite")
         for response in respond(self.losses, x, client):
             for group in (self._of(client), *folds):
-                self._count(response, group)
+                self._check_response(response, group)
         for response in respond_in_squares(self.losses, x, client) if squares else ():
-            self._count(response, self._of(client))
+            self._check_response(response, self._of(client))
 
     def check_third_moments(self, x: Array, client: int, inverse: Array) -> None:
         """Refuse a matrix V, as an inverse of an information, with which few rows make up Σ w' (aᵀVa) a."""
@@ -405,19 +516,33 @@ class PointRule:
         if not np.allclose(inverse, inverse.T, rtol=1e-6) or far[0] < -1e-6 * max(far[-1], 1.0):
             raise refuse("point", "the inverse of an information is symmetric and positive")
         for response in respond_in_third_moments(self.losses, x, client, inverse):
-            self._count(response, self._of(client))
+            self._check_response(response, self._of(client))
 
-    def check_start(self, client: int) -> None:
+    def check_start(self) -> None:
         """Refuse the quadratic models that a fit starts from: of each row where its own outcome is."""
-        for response in respond_at_start(self.losses, client) if self.policy.goes_by("points") else ():
-            self._count(response, self._of(client))
+        try:
+            for client in range(self.losses.n_clients if self.policy.goes_by("points") else 0):
+                for response in respond_at_start(self.losses, client):
+                    self._check_response(response, self._of(client))
+        except OutsideError:
+            raise refuse("start") from None
 
-    def _of(self, client: int) -> Group:
-        if client not in self._groups:
-            self._groups[client] = self._group(client, slice(None))
-        return self._groups[client]
+    def check_prediction(self, x: Array) -> None:
+        """Refuse a point of a question about predictions."""
+        try:
+            self.check(np.asarray(x, dtype=np.float64), 0)
+        except OutsideError:
+            raise refuse("outside") from None
 
-    def _count(self, response: Response, group: Group) -> None:
+    def check_along(self, x: Array, point: Array) -> None:
+        """Refuse an intercept and a slope of the linear predictor at x, if too few rows decide."""
+        losses = self.losses
+        if isinstance(losses, Cox):
+            self.check_prediction(point[-1] * x)
+        elif isinstance(losses, LinearModel) and not isinstance(losses, Softmax | ClassModel):
+            Model(along(losses, x), self.policy).check_prediction(point)
+
+    def _check_response(self, response: Response, group: Group) -> None:
         """Refuse a sum over rows, and curvature, that too few rows share: in all, and of those that a feature marks."""
         found = effective(np.abs(self._of_people(response.slope)[group.rows]))
         if not (found == 0.0 or found >= self.policy.cell):
@@ -431,6 +556,7 @@ class PointRule:
             inside = (group.members.T @ own) ** 2 / (group.members.T @ own**2)
         all_found = np.array([effective(own), *inside])
         all_needed = np.array([needed, *np.minimum(needed, group.sizes / IN_A_GROUP)])
+        all_needed *= OBSERVED if response.observed else 1.0
         short = np.flatnonzero(~(all_found >= all_needed))
         if short.size:
             place = int(short[0])
@@ -442,6 +568,11 @@ class PointRule:
 
     def _of_people(self, values: Array) -> Array:
         return values if self.people is None else np.bincount(self.people, values)
+
+    def _of(self, client: int) -> Group:
+        if client not in self._groups:
+            self._groups[client] = self._group(client, slice(None))
+        return self._groups[client]
 
     def _group(self, client: int, rows: Any) -> Group:
         members = uncommon(self.losses._rows_of(client)[rows])
@@ -472,247 +603,47 @@ class PointRule:
                         check_part(self.losses, client, own == fold, self.policy, " in a fold; use fewer folds")
                     folds.append(self._group(client, own == fold))
                 made.append(folds)
-            self._divide(len(labels), key, int(labels.max()) + 1)
+            if self._budget is not None:
+                self._budget.divide(len(labels), hashlib.sha256(key).hexdigest()[:16], int(labels.max()) + 1)
             self._folds[key] = made
         return self._folds[key]
 
-
-# --- Which operations of the data a question gets ---------------------------------------------------------------------
-
-
-class Watch(Protocol):
-    """The guard's record of a model between questions."""
-
-    policy: Policy
-    people: IntArray | None
-
-    def spend_point(self, points: int) -> None:
-        """Count points at which a model is answered."""
+    def spend_points(self, points: int) -> None:
+        """Count points at which it is answered."""
+        if self._budget is not None:
+            self._budget.spend_points(self._analysis, points)
 
     def note_fitted(self, x: Array) -> None:
-        """Note a point of which standard errors were asked."""
+        """Note a point of which standard errors were asked: weights by a model's predictions may be of such alone."""
+        if self._budget is not None and self._design:
+            self._budget.note_fitted(self._design, digest_of(x.ravel()))
 
     def note_outside(self) -> None:
-        """Count a point outside the domain."""
-
-    def divide(self, rows: int, key: bytes, folds: int) -> None:
-        """Count a division of rows into folds; refuse one too many."""
-
-
-class GuardedData(Offer):
-    """The losses of a model as questions get them: every operation that touches rows looks at its arguments first."""
-
-    __slots__ = ("_rule", "_uses", "_watch")
-
-    def __init__(self, losses: Any, watch: Watch, uses: frozenset[str], rule: PointRule | None = None) -> None:
-        losses = losses if rule else coarsen(losses, watch.policy)
-        super().__init__(losses, uses)
-        self._watch, self._uses = watch, uses
-        self._rule = rule or PointRule(losses, watch.policy, watch.divide, watch.people)
-
-    def offer(self, question: Question) -> GuardedData:
-        """Return the data for a question: with what it declares, after all points that it names were looked at."""
-        # Dual points along a direction are products of the Hessian with it.
-        if question.tells_pairs or getattr(question, "direction", None) is not None:
-            check_products(self._watch.policy)
-        if ROWS in question.reveals.uses:
-            self._check_scores(question)
-        return GuardedData(self._rule.losses, self._watch, question.reveals.uses, self._rule)
-
-    def _check_scores(self, question: Any) -> None:
-        """Refuse scores that count rows; those that are smooth are sums at points like all others."""
-        losses, about = self._rule.losses, question.points_at(self._rule.losses.shape)
-        self._watch.policy.refuse_if(question.score not in SMOOTH, "held", score=question.score)
-        for number, labels in enumerate(question.about.draw_folds(losses)):
-            count = 1 if about.folds is None else about.folds.count
-            some = np.maximum(about.held, 0) // count == number
-            if self.check_points(about.x[some], about.held[some], labels, range(losses.n_clients)):
-                raise refuse("outside")
-
-    def __getattr__(self, name: str) -> Any:
-        found, losses, policy = super().__getattr__(name), self._rule.losses, self._watch.policy
-        if name == ROWS and policy.goes_by("folds"):
-            found = copy.copy(losses)
-            found.admit_score = lambda *_: False  # the sums for standard errors are not sent
-            return found
-        if name in AT_POINT:
-            return lambda x, *given, **options: self._at_point(name, found, x, *given, **options)
-        if name in AT_POINTS:
-            return lambda points, held, labels, clients: self._at_points(name, found, points, held, labels, clients)
-        if name == "restrict":
-            return lambda *given: GuardedData(losses.restrict(*given), self._watch, self._uses)
-        if name == "lipschitz_in" and policy.goes_by("constants"):
-            check_products(policy)  # those in a chosen direction are second moments
-            policy.refuse_if(isinstance(losses, Cox), "coordinates")
-        if name == "slope_bounds" and policy.goes_by("constants"):
-            return self._slope_bounds
-        if name in REFUSED:
-            policy.refuse_if(True, "single_rows", what=REFUSED[name])
-        if name in PAIRS:
-            check_products(policy)
-        if name == "start_model":
-            try:
-                for client in range(losses.n_clients):
-                    self._rule.check_start(client)
-            except OutsideError:
-                raise refuse("start") from None
-        return found
-
-    def _slope_bounds(self, clients: IntArray) -> Array | None:
-        """Return larger bounds, by squares: Σ|x − c| has an edge at each x, so that many c reveal all of them."""
-        losses = self._rule.losses
-        if losses.slope_bounds(np.arange(0)) is None:
-            return None
-        rows = [losses._rows_of(int(client)) for client in clients]
-        means = [(X.multiply(X) if hasattr(X, "multiply") else X * X).mean(axis=0) for X in rows]
-        return np.array([losses.steepest * np.sqrt(np.asarray(one, dtype=np.float64).ravel()) for one in means])
-
-    def _at_point(self, name: str, found: Any, x: Array, *given: Any, **options: Any) -> Any:
-        losses, watch = self._rule.losses, self._watch
-        if name == "values" and watch.policy.goes_by("points") and np.array_equal(x, probe(losses.shape, losses.dtype)):
-            # Data are recognised by their fingerprint: at a point that no one has looked at nothing is sent.
-            x = np.zeros_like(x)
-        everywhere = name == "values" and not np.any(x)  # asked of every model, anyone who asks
-        batch = options.get("batch_size", given[1] if name == "gradients" and len(given) > 1 else None)
-        # Who is in a batch is known from its seed: as many batches as rows are a linear system for each row.
-        watch.policy.refuse_if(batch is not None and batch < int(losses.sizes.max()), "batches")
-        clients = np.arange(losses.n_clients) if name in BY_CLIENT else np.asarray(given[0])
-        points = np.asarray(x, dtype=np.float64)
-        outside = False
-        for place, client in enumerate(map(int, clients)):
-            watch.spend_point(1)
-            try:
-                point = points if points.shape == losses.shape else points[place]
-                self._rule.check(point, client, squares=name in SQUARES)
-                if name == "jeffreys_at":
-                    self._rule.check_third_moments(point, client, given[1])
-            except OutsideError:
-                outside = watch.policy.goes_by("domain")
-            except Refusal:
-                if not everywhere:
-                    raise
-                return np.full(len(clients), np.inf)
-        with np.errstate(all="ignore"):
-            answer = found(x, *given, **options)
-        if name in FITTED and points.shape == losses.shape and not outside:
-            watch.note_fitted(points)
-        if outside:
-            watch.note_outside()
-            if name not in NUMBERS:
-                raise refuse("outside")
-            answer = np.full_like(answer, np.inf if name == "values" else np.nan)
-        return GuardedDuals(answer, DUALS, watch) if name == "dual_points" and answer is not None else answer
-
-    def _at_points(self, name: str, found: Any, points: Array, held: IntArray, labels: IntArray, clients: Any) -> Any:
-        outside = self.check_points(points, held, labels, clients)
-        with np.errstate(all="ignore"):
-            answer = found(points, held, labels, clients)
-        if name == "duals_at_many":
-            if outside:
-                raise refuse("outside")
-            return GuardedDuals(answer, frozenset({"of", "columns_of"}), self._watch)
-        for part in answer:
-            part[:, outside] = np.nan
-        return answer
-
-    def check_points(self, points: Array, held: IntArray, labels: IntArray, clients: Any) -> list[int]:
-        """Refuse points, some with a fold excluded; if one is refused, nothing is sent of any.
-
-        Returns the places of those outside the domain.
-        """
-        folds, outside = self._rule.admit_folds(np.asarray(labels)), set[int]()
-        self._watch.spend_point(len(points))
-        for client in map(int, clients):
-            for place, (x, fold) in enumerate(zip(points, held, strict=True)):
-                try:
-                    self._rule.check(
-                        np.asarray(x).reshape(self._rule.losses.shape), client, folds[client] if fold >= 0 else ()
-                    )
-                except OutsideError:
-                    outside.add(place)
-        for _ in outside:
-            self._watch.note_outside()
-        return sorted(outside) if self._watch.policy.goes_by("domain") else []
+        """Count a point outside the domain: its status reveals where the extreme rows lie."""
+        if self._budget is not None and self._budget.count_refusal():
+            raise refuse("outside_often")
 
 
-class GuardedDuals(Offer):
-    """Dual points as questions get them: where a gap is infinite one row is out of range, which counts as a refusal.
-
-    The way in which a gap rises reveals the same row, so that gaps are blurred.
-    """
-
-    __slots__ = ("_watch",)
-
-    def __init__(self, duals: Any, uses: frozenset[str], watch: Watch) -> None:
-        super().__init__(duals, uses)
-        self._watch = watch
-
-    def __getattr__(self, name: str) -> Any:
-        found, watch = super().__getattr__(name), self._watch
-        if name == "of":
-            return lambda *given: GuardedDuals(found(*given), DUALS, watch)
-        if name != "gap":
-            return found
-
-        def gap(*given: Any) -> float:
-            told = float(found(*given))
-            if not watch.policy.goes_by("domain"):
-                return told
-            if not np.isfinite(told):
-                watch.note_outside()
-            return blur(told)
-
-        return gap
-
-
-#: Operations at one point; those that take weights of all clients; those that add up squares of rows' scores; and
-#: those whose answers are numbers of any kind.
-AT_POINT = frozenset({
-    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "spread_at", "jeffreys_at",
-    "value", "gradient",
-    "hessian", "hessian_product", "dual_points",
-})  # fmt: skip
-BY_CLIENT = frozenset({"value", "gradient", "hessian", "hessian_product", "dual_points"})
-SQUARES = frozenset({"sums_at", "overdispersion_at"})
-#: Those that standard errors of a fit need, at its coefficients.
-FITTED = frozenset({"informations", "sums_at"})
-NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
-#: Operations at many points, and what may be asked of dual points.
-AT_POINTS = frozenset({"evaluate_many", "duals_at_many"})
-DUALS = frozenset({
-    "gradient", "gap", "rounding", "curvature", "hessian_products", "hessian", "size", "sizes", "columns", "ridge",
-})  # fmt: skip
-#: Operations that reveal products of two columns, and those that are one person's regardless.
-PAIRS = frozenset({"curvatures", "curvature_products", "start_model", "strong_convexity"})
-REFUSED = {"batch_smoothness": "constants for mini-batches: they are those of single rows", "pooled": "pooled rows"}
-#: Those that reveal sums or bounds over all rows, or the folds of rows, and need no more looking at.
-SUMS = frozenset({
-    "lipschitz", "lipschitz_in", "curvature_diagonals", "slope_bounds", "targets_of", "masses", "counted", "folds",
-    "saturations", "place_rows", "restrict", "rows",
-})  # fmt: skip
-
-
-ALL = AT_POINT | AT_POINTS | PAIRS | SUMS | frozenset(REFUSED)
-
-
-def check_products(policy: Policy) -> None:
-    """Refuse sums of products of two columns where the policy does."""
-    policy.refuse_if("products" not in policy.kinds, "products")
-
-
-def coarsen(losses: Any, policy: Policy) -> Any:
-    """Return losses whose bounds go by a power of two times the mean weight: the largest weight is one person's."""
-    if not policy.goes_by("constants") or not isinstance(losses, LinearModel) or isinstance(losses, Cox):
-        return losses
-    largest, mean = float(losses.weights_of_rows.max()), float(losses.weights_of_rows.mean())
-    if largest <= mean * (1 + 1e-12):
-        return losses
-    made, factor = losses._without_caches(), float(2.0 ** np.ceil(np.log2(largest / mean)) * mean / largest)
-    made.curvature, made.steepest = factor * losses.curvature, factor * losses.steepest
+def along(losses: Any, x: Array) -> Any:
+    """Return losses whose columns are an intercept and the linear predictor at x; an offset is part of that."""
+    made = copy.copy(losses)
+    made.__dict__.pop("_whole", None)
+    X = np.column_stack([np.ones(int(losses.sizes[0])), losses.forms(x, slice(None))])
+    made._rows = losses._rows._replace(X=X, shifts=None)
     return made
 
 
-# --- What is hidden in answers ----------------------------------------------------------------------------------------
+# --- 3. Numbers: what is one person's in any sum ----------------------------------------------------------------------
+#
+# The largest value, weight or curvature is one row's: a bound by sums is told in its place. Counts leave in cells of at
+# least CELL rows, columns that tell few rows are withheld, and areas under curves have four digits. Sums with an edge
+# at each row (Σ|y − xβ|, infinite gaps) are blurred. Answers of the table pass protect(), those of models
+# GuardedData.
+
+#: Scores that are sums of smooth functions of the linear predictor, as losses are; others count rows.
+SMOOTH = ("brier", "deviance")
+#: The largest share that is added to a sum with edges.
+BLUR = 1e-3
 
 
 def blur(number: float) -> float:
@@ -725,6 +656,27 @@ def blur(number: float) -> float:
     """
     drawn = int.from_bytes(hashlib.sha256(struct.pack("<d", number)).digest()[:8], "little") / 2.0**64
     return number * (1.0 + BLUR * drawn)
+
+
+def bound_weights(losses: Any, policy: Policy) -> Any:
+    """Return losses whose bounds go by a power of two times the mean weight: the largest weight is one person's."""
+    if not policy.goes_by("constants") or not isinstance(losses, LinearModel) or isinstance(losses, Cox):
+        return losses
+    largest, mean = float(losses.weights_of_rows.max()), float(losses.weights_of_rows.mean())
+    if largest <= mean * (1 + 1e-12):
+        return losses
+    made, factor = losses._without_caches(), float(2.0 ** np.ceil(np.log2(largest / mean)) * mean / largest)
+    made.curvature, made.steepest = factor * losses.curvature, factor * losses.steepest
+    return made
+
+
+def bound_slopes(losses: Any, clients: IntArray) -> Array | None:
+    """Return larger bounds of slopes, by squares: Σ|x − c| has an edge at each x, so that many c tell all of them."""
+    if losses.slope_bounds(np.arange(0)) is None:
+        return None
+    rows = [losses._rows_of(int(client)) for client in clients]
+    means = [(X.multiply(X) if hasattr(X, "multiply") else X * X).mean(axis=0) for X in rows]
+    return np.array([losses.steepest * np.sqrt(np.asarray(one, dtype=np.float64).ravel()) for one in means])
 
 
 def hide(schema: dict[str, Any], policy: Policy) -> dict[str, Any]:
@@ -761,55 +713,15 @@ def check_sums(sums: Sums, design: Design, policy: Policy) -> None:
         policy.refuse_if(True, "invalid", f"{sums.invalid[place]} rows", what=what)
 
 
-def protect_times(answer: Any, policy: Policy) -> Any:
-    """Return what may leave of an answer about times: they are put together until enough rows are at each."""
-    least = policy.cell
-    if not policy.goes_by("cells"):
-        return answer
-    try:
-        if hasattr(answer, "hazards"):
-            return dataclasses.replace(answer, hazards=[one.coarsen(least) for one in answer.hazards])
-        if isinstance(answer, RiskCounts):
-            check_size(int(answer.start.sum() + answer.entered.sum()), 0, policy)
-            return answer.coarsen(least)
-    except ArgumentError as error:
-        raise refuse("times", str(error), cell=least) from None
-    check_size(int(np.sum(answer.rows)), 0, policy)
-    if isinstance(answer, LogRank):
-        few = any(_is_few(cells, least) for cells in (answer.rows, answer.events, answer.rows - answer.events))
-        policy.refuse_if(few, "times", f"groups of {answer.rows} rows with {answer.events} events", cell=least)
-    return answer
-
-
 def check_groups(counts: Array, policy: Policy) -> None:
-    """Refuse groups of few rows, and few rows without a group; the first count is of these."""
-    few = policy.goes_by("cells") and _is_few(counts[0], policy.cell)
-    few = few or _is_few(counts[1:], policy.rows)
+    """Refuse groups of few rows, and few rows without a group; the first count is that of these."""
+    few = policy.goes_by("cells") and is_few(counts[0], policy.cell)
+    few = few or is_few(counts[1:], policy.rows)
     policy.refuse_if(few, "groups", f"{counts.tolist()} rows", rows=policy.rows, cell=policy.cell)
 
 
-def protect_descriptives(answer: Any, question: Any, values: Callable[[str], list[Array]], policy: Policy) -> Any:
-    """Return what may leave of a table of columns by group; columns of which some rows are few are withheld."""
-    withheld = [i for i, name in enumerate(question.columns) if _tells_rows(name, values(name), policy)]
-    if isinstance(answer, Histograms):
-        answer = answer.coarsen(policy.cell) if policy.goes_by("cells") else answer
-        names = ", ".join(repr(question.columns[i])[:99] for i in withheld)
-        policy.refuse_if(withheld, "own", names=names)
-        return answer
-    known, means, scatters = answer.known.copy(), answer.means.copy(), answer.scatters.copy()
-    known[withheld], means[withheld], scatters[withheld] = 0, 0.0, 0.0
-    counts = []
-    for place, cells in enumerate(answer.counts):
-        few = policy.goes_by("cells") and _is_few(cells, policy.cell)
-        counts.append(np.zeros_like(cells) if few else cells)
-        withheld += [len(question.columns) + place] if few else []
-    marks = np.zeros_like(answer.withheld)
-    marks[withheld] = 1
-    return dataclasses.replace(answer, known=known, means=means, scatters=scatters, counts=counts, withheld=marks)
-
-
-def _tells_rows(name: str, groups: list[Array], policy: Policy) -> bool:
-    """Whether a column separates few rows of a group from all others by its mean and deviation, or has few values."""
+def tells_rows(name: str, groups: list[Array], policy: Policy) -> bool:
+    """Whether a column tells few rows of a group from all others by its mean and deviation, or has few values."""
     for own in groups:
         if len(own) == 0:
             continue
@@ -822,84 +734,653 @@ def _tells_rows(name: str, groups: list[Array], policy: Policy) -> bool:
     return False
 
 
-def check_predictions(question: EvaluationQuestion | CalibrationQuestion, losses: Any, policy: Policy) -> PointRule:
-    """Refuse points of a question about predictions; return what further points are looked at with."""
-    rule = PointRule(losses, policy, lambda *_: None)
-    for x in (question.x, *getattr(question, "more", ())):
-        _look(rule, x)
-    if isinstance(question, CalibrationQuestion):
-        look_along(rule, question.x, question.point)
-    return rule
-
-
-def look_along(rule: PointRule, x: Array, point: Array) -> None:
-    """Refuse an intercept and a slope of the linear predictor at x, if too few rows decide."""
-    losses = rule.losses
-    if not isinstance(losses, LinearModel) or isinstance(losses, Softmax | ClassModel):
-        return
-    if isinstance(losses, Cox):
-        _look(rule, point[-1] * x)
-        return
-    _look(PointRule(along(losses, x), rule.policy, lambda *_: None), np.asarray(point, dtype=np.float64))
-
-
-def along(losses: Any, x: Array) -> Any:
-    """Return losses whose columns are an intercept and the linear predictor at x; an offset is part of that."""
-    made = copy.copy(losses)
-    made.__dict__.pop("_whole", None)
-    X = np.column_stack([np.ones(int(losses.sizes[0])), losses.forms(x, slice(None))])
-    made._rows = losses._rows._replace(X=X, shifts=None)
-    return made
-
-
-def _look(rule: PointRule, x: Array) -> None:
-    try:
-        rule.check(np.asarray(x, dtype=np.float64), 0)
-    except OutsideError:
-        raise refuse("outside") from None
-
-
-def protect_scores(found: Any, question: EvaluationQuestion, rule: PointRule, *, few: bool = False) -> Any:
-    """Return what may leave: cells are put together until no count is small, and what is still small is withheld.
-
-    With ``few`` there are only a given number of cells as a curve needs.
-    """
-    policy, withheld, hits = rule.policy, list(found.withheld), found.hits
+def protect(answer: Any, policy: Policy) -> Any:
+    """Return an answer of the table without counts of few rows: each kind of answer knows how to put cells together."""
     if not policy.goes_by("cells"):
-        return found
-    # Rounded areas do not reveal that one pair of rows has changed places.
-    areas = found.areas.copy()
-    areas[:, 0], areas[:, 1] = np.round(areas[:, 0], DIGITS), 0.5 * 10.0**-DIGITS
-    least = policy.cell
-    sums = found.change_errors(blur)  # Σ|y − xβ| has an edge at each row: its slopes beside it tell the row
+        return answer
+    if isinstance(answer, SiteScores):
+        answer = answer.change_errors(blur)
+    elif isinstance(answer, RiskCounts):
+        check_size(int(answer.start.sum() + answer.entered.sum()), 0, policy)
+    elif isinstance(answer, LogRank | Concordance | Proportionality):
+        check_size(int(np.sum(answer.rows)), 0, policy)
     try:
-        predictors = [one.coarsen(max(least, _least_of_few(one)) if few else least) for one in found.predictors]
-    except RefusalError:
-        predictors, areas = [], np.zeros((0, 3))
-        withheld.append("auc")
-    if hits is not None and _is_few((hits, found.rows - hits), least):
-        sums, hits = found.withhold("accuracy"), None
-        withheld.append("accuracy")
-    own, own_sums = found.own, found.own_sums
-    if len(found.own):
+        return answer.coarsen(policy.cell) if hasattr(answer, "coarsen") else answer
+    except ArgumentError as error:
+        raise refuse("times", str(error), cell=policy.cell) from None
+
+
+# --- The losses of a model, as a question gets them -------------------------------------------------------------------
+#
+# A question names the operations that it uses, and gets these alone. Each belongs to one of five groups.
+
+#: Operations at one point. Of these: those that take weights of all clients, add up squares of rows' scores, are needed
+#: for standard errors of a fit, and have numbers of any kind as answers.
+AT_POINT = frozenset({
+    "values", "gradients", "hessians", "informations", "sums_at", "overdispersion_at", "spread_at", "jeffreys_at",
+    "value", "gradient", "hessian", "hessian_product", "dual_points",
+})  # fmt: skip
+BY_CLIENT = frozenset({"value", "gradient", "hessian", "hessian_product", "dual_points"})
+SQUARES, FITTED = frozenset({"sums_at", "overdispersion_at"}), frozenset({"informations", "sums_at"})
+NUMBERS = frozenset({"values", "gradients", "hessians", "informations"})
+#: Operations at many points, and what may be asked of dual points.
+AT_POINTS = frozenset({"evaluate_many", "duals_at_many"})
+DUALS = frozenset({
+    "gradient", "gap", "rounding", "curvature", "hessian_products", "hessian", "size", "sizes", "columns", "ridge",
+})  # fmt: skip
+#: Operations that reveal products of two columns, and those that are one person's regardless.
+PAIRS = frozenset({"curvatures", "curvature_products", "start_model", "strong_convexity"})
+REFUSED = {"batch_smoothness": "constants for mini-batches: they are those of single rows", "pooled": "pooled rows"}
+#: Those that reveal sums or bounds over all rows, or the folds of rows, and need no more looking at.
+SUMS = frozenset({
+    "lipschitz", "lipschitz_in", "curvature_diagonals", "slope_bounds", "targets_of", "masses", "counted", "folds",
+    "saturations", "place_rows", "restrict", "rows",
+})  # fmt: skip
+ALL = AT_POINT | AT_POINTS | PAIRS | SUMS | frozenset(REFUSED)
+
+
+def check_products(policy: Policy) -> None:
+    """Refuse sums of products of two columns where the policy does."""
+    policy.refuse_if("products" not in policy.kinds, "products")
+
+
+class GuardedData(Offer):
+    """The losses of a model as questions get them: every operation that touches rows looks at its arguments first."""
+
+    __slots__ = ("_model", "_uses")
+
+    def __init__(self, model: Model, uses: frozenset[str]) -> None:
+        super().__init__(model.losses, uses)
+        self._model, self._uses = model, uses
+
+    def offer(self, question: Question) -> GuardedData:
+        """Return the data for a question: with what it declares, after all points that it names were looked at."""
+        # Dual points along a direction are products of the Hessian with it.
+        if question.tells_pairs or getattr(question, "direction", None) is not None:
+            check_products(self._model.policy)
+        if ROWS in question.reveals.uses:
+            self._check_scores(question)
+        return GuardedData(self._model, question.reveals.uses)
+
+    def _check_scores(self, question: Any) -> None:
+        """Refuse scores that count rows; those that are smooth are sums at points like all others."""
+        losses, about = self._model.losses, question.points_at(self._model.losses.shape)
+        self._model.policy.refuse_if(question.score not in SMOOTH, "held", score=question.score)
+        for number, labels in enumerate(question.about.draw_folds(losses)):
+            count = 1 if about.folds is None else about.folds.count
+            some = np.maximum(about.held, 0) // count == number
+            if self.check_points(about.x[some], about.held[some], labels, range(losses.n_clients)):
+                raise refuse("outside")
+
+    def __getattr__(self, name: str) -> Any:
+        found, model = super().__getattr__(name), self._model
+        losses, policy = model.losses, model.policy
+        if name in AT_POINT:
+            return lambda x, *given, **options: self._at_point(name, found, x, *given, **options)
+        if name in AT_POINTS:
+            return lambda points, held, labels, clients: self._at_points(name, found, points, held, labels, clients)
+        if name in REFUSED:
+            policy.refuse_if(True, "single_rows", what=REFUSED[name])
+        if name in PAIRS:
+            check_products(policy)
+        if name == "start_model":
+            model.check_start()
+        if name == "restrict":
+            return lambda features: GuardedData(model.restrict(features), self._uses)
+        if name == ROWS and policy.goes_by("folds"):
+            found = copy.copy(losses)
+            found.admit_score = lambda *_: False  # the sums for standard errors are not sent
+        if name == "lipschitz_in" and policy.goes_by("constants"):
+            check_products(policy)  # those in a chosen direction are second moments
+            policy.refuse_if(isinstance(losses, Cox), "coordinates")
+        if name == "slope_bounds" and policy.goes_by("constants"):
+            return lambda clients: bound_slopes(losses, clients)
+        return found
+
+    def _at_point(self, name: str, found: Any, x: Array, *given: Any, **options: Any) -> Any:
+        model, losses, policy = self._model, self._model.losses, self._model.policy
+        if name == "values" and policy.goes_by("points") and np.array_equal(x, probe(losses.shape, losses.dtype)):
+            # Data are recognised by their fingerprint: at a point that no one has looked at nothing is sent.
+            x = np.zeros_like(x)
+        everywhere = name == "values" and not np.any(x)  # asked of every model, anyone who asks
+        batch = options.get("batch_size", given[1] if name == "gradients" and len(given) > 1 else None)
+        # Who is in a batch is known from its seed: as many batches as rows are a linear system for each row.
+        policy.refuse_if(batch is not None and batch < int(losses.sizes.max()), "batches")
+        clients = np.arange(losses.n_clients) if name in BY_CLIENT else np.asarray(given[0])
+        points, outside = np.asarray(x, dtype=np.float64), False
+        for place, client in enumerate(map(int, clients)):
+            model.spend_points(1)
+            try:
+                point = points if points.shape == losses.shape else points[place]
+                model.check(point, client, squares=name in SQUARES)
+                if name == "jeffreys_at":
+                    model.check_third_moments(point, client, given[1])
+            except OutsideError:
+                outside = policy.goes_by("domain")
+            except Refusal:
+                if not everywhere:
+                    raise
+                return np.full(len(clients), np.inf)
+        with np.errstate(all="ignore"):
+            answer = found(x, *given, **options)
+        if outside:
+            model.note_outside()
+            if name not in NUMBERS:
+                raise refuse("outside")
+            answer = np.full_like(answer, np.inf if name == "values" else np.nan)
+        elif name in FITTED and points.shape == losses.shape:
+            model.note_fitted(points)
+        return GuardedDuals(answer, DUALS, model) if name == "dual_points" and answer is not None else answer
+
+    def _at_points(self, name: str, found: Any, points: Array, held: IntArray, labels: IntArray, clients: Any) -> Any:
+        outside = self.check_points(points, held, labels, clients)
+        with np.errstate(all="ignore"):
+            answer = found(points, held, labels, clients)
+        if name == "duals_at_many":
+            if outside:
+                raise refuse("outside")
+            return GuardedDuals(answer, frozenset({"of", "columns_of"}), self._model)
+        for part in answer:
+            part[:, outside] = np.nan
+        return answer
+
+    def check_points(self, points: Array, held: IntArray, labels: IntArray, clients: Any) -> list[int]:
+        """Refuse points, some with a fold excluded; if one is refused, nothing is sent of any.
+
+        Returns the places of those outside the domain.
+        """
+        model, outside = self._model, set[int]()
+        folds = model.admit_folds(np.asarray(labels))
+        model.spend_points(len(points))
+        for client in map(int, clients):
+            for place, (x, fold) in enumerate(zip(points, held, strict=True)):
+                try:
+                    point = np.asarray(x).reshape(model.losses.shape)
+                    model.check(point, client, folds[client] if fold >= 0 else ())
+                except OutsideError:
+                    outside.add(place)
+        for _ in outside:
+            model.note_outside()
+        return sorted(outside) if model.policy.goes_by("domain") else []
+
+
+class GuardedDuals(Offer):
+    """Dual points as questions get them: where a gap is infinite one row is out of range, which counts as a refusal.
+
+    How a gap rises before tells the same row, so that gaps are blurred.
+    """
+
+    __slots__ = ("_model",)
+
+    def __init__(self, duals: Any, uses: frozenset[str], model: Model) -> None:
+        super().__init__(duals, uses)
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if name == "of":
+            return lambda *given: GuardedDuals(found(*given), DUALS, self._model)
+        return self._blur(found) if name == "gap" and self._model.policy.goes_by("domain") else found
+
+    def _blur(self, found: Callable[..., float]) -> Callable[..., float]:
+        def gap(*given: Any) -> float:
+            told = float(found(*given))
+            if not np.isfinite(told):
+                self._model.note_outside()
+            return blur(told)
+
+        return gap
+
+
+# --- 4. Budget, and the door ------------------------------------------------------------------------------------------
+#
+# fpdfp.federation.budget counts, and refuses what is too much. Every request comes through answer(): it is admitted,
+# computed behind the rules, counted, held or copied where the policy says so, and logged before it leaves.
+
+#: How many models a site keeps ready, and how many seconds it waits for a person to release a reply.
+MODELS, WAIT = 4, 3600.0
+#: A point at which rows are counted, in the order of their predictions, costs as much as this many others: counts
+#: change where one row changes sides, so that a search by points finds where each is.
+COUNTED = 1000
+#: The mark of a site that answers nothing until a person has looked at it, and the folder of copies.
+STOPPED, OUTBOX = "stopped", "outbox"
+NOT_RELEASED = "this site did not release its reply"
+#: The kinds of the policy that each kind of request is of; that of a solver's request depends on what is in it.
+KINDS = {
+    "schema": "schema", "sums": "sums", "moments": "moments", "risk": "times", "log_rank": "times",
+    "baseline": "times", "concordance": "times", "evaluation": "evaluation", "calibration": "evaluation",
+    "request": "fits", "plan": "fits", "budget": "schema",
+    "propose": "schema", "description": "sums", "histogram": "sums", "proportionality": "times",
+}  # fmt: skip
+#: Refusals by these rules reveal nothing of the rows, and do not count.
+FREE = ("kinds", "budget", "hours", "places", "columns")
+#: The questions that the kind "tests" is about.
+TESTS = ("information", "overdispersion", "jeffreys")
+
+
+class RequestGuard:
+    """Answers for a site.
+
+    Parameters
+    ----------
+    name
+        The name of the site.
+    table
+        Its data: :class:`fpdfp.federation.table.SiteTable`.
+    policy
+        What it answers.
+    folder
+        Where the log, the budget and copies of what leaves are kept; for its owner alone.
+    questions
+        What reads questions; by default :mod:`fpdfp.federation.questions`.
+    """
+
+    #: The kinds of the policy that each kind of request is of.
+    kinds: Mapping[str, str] = KINDS
+
+    def __init__(self, name: str, table: Any, policy: Policy, folder: Path, questions: Any = None) -> None:
+        self.name, self.policy, self.folder = name, policy, Path(folder)
+        #: The table and the policy of the file, to which variables are added that were approved since.
+        table = copy.copy(table)
+        table.derives = False  # columns are made here by approved definitions alone
+        self._table, self._policy, self._approved = table, policy, dict[str, str]()
+        self.table = table if not policy.variables else table.with_variables(policy.variables)
+        self.approvals = Approvals(self.folder)
+        self.questions: Any = questions or importlib.import_module("fpdfp.federation.questions")
+        #: A key that distinguishes the data from others, for runs that continue after a restart of the site.
+        self._data = str(getattr(table, "fingerprint", ""))
+        self._rows = int(getattr(table, "rows", 0))
+        #: The condition of the rows that are asked about.
+        self._condition = ""
+        names = [*getattr(table, "columns", ()), *policy.variables]
+        for pattern in [*policy.columns, *(one for one in policy.never if one not in IDENTIFIERS)]:
+            if names and not any(matches(name, [pattern]) for name in names):
+                log.warning("the policy names the columns %r, of which the table has none", pattern)
+        self.audit = Audit(self.folder)
         try:
-            look_along(rule, question.x, found.own)
-        except Refusal:
-            own, own_sums = np.zeros(0), []
-            withheld.append("calibration")
-    # Each further point by itself, as if it had been requested alone.
-    more = [
-        protect_scores(one, dataclasses.replace(question, x=x, more=[]), rule, few=True)
-        for one, x in zip(found.more, question.more, strict=True)
-    ]
-    residuals = [one.coarsen(least) for one in found.residuals]
-    return dataclasses.replace(
-        found, sums=sums, areas=areas, predictors=predictors, residuals=residuals, own=own, own_sums=own_sums,
-        hits=hits, withheld=tuple(withheld), more=more,
-    )  # fmt: skip
+            self.budget = Budget(self.folder, policy, None if self.audit.last is None else self.audit.last.spent)
+        except BaseException:
+            self.audit.close()
+            raise
+        self._models: collections.OrderedDict[str, Site] = collections.OrderedDict()
+        self._lock = threading.Lock()
+        #: Whether an analysis began with the request that is being answered.
+        self._new = False
+        #: Seconds to wait for a person who releases a reply, and the clock by which the hours of the policy are judged.
+        self.wait, self.clock = WAIT, datetime.datetime.now
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write down what is not on the disk yet."""
+        with self._lock:
+            try:
+                self.budget.write(ahead=False)
+            finally:
+                self.audit.close()
+
+    def answer(self, asked: dict[str, Any], asker: Asker) -> dict[str, Any]:
+        """Return the reply to a request: ``reply``, ``refused``, ``error`` or ``needs_model``."""
+        with self._lock:
+            run, kind, words = str(asked.get("run", ""))[:64], str(asked.get("kind", ""))[:16], describe(asked)
+            why, outcome, self._new = "", "answered", False
+            try:
+                self._admit(asked, kind, run)
+                reply = self._propose(asked, asker) if kind == "propose" else self._compute(asked, kind)
+                self._release(asked, kind, reply)
+            except Refusal as error:
+                reply, why = self._refuse(error)
+                outcome = "refused"
+            except outbox.RefusedError:
+                reply, outcome, why = {"refused": NOT_RELEASED}, "not released", NOT_RELEASED
+            except MessageError as error:
+                reply, outcome, why = {"error": str(error)}, "failed", str(error)
+            except OSError as error:
+                reply, outcome, why = self._fail_to_write(error), "failed", str(error)
+            except Exception as error:
+                # The text of other errors might say something of the data, and so does that there is one.
+                log.exception("a request could not be answered")
+                self._count_refusal()
+                reply = {"error": f"{type(error).__name__} at the site; its log says more"}
+                outcome, why = "failed", f"{type(error).__name__}: {error}"
+            try:
+                self.audit.append(
+                    sync=self._new or outcome != "answered", asker=asker.name, role=asker.role, study=asker.study,
+                    fingerprint=asker.fingerprint, run=run, kind=kind, asked=words + self._formula(asked),
+                    left=len(pack(reply)), outcome=outcome, why=why, spent=self._counts(),
+                )  # fmt: skip
+            except OSError as error:
+                return self._fail_to_write(error)
+            return reply
+
+    def _counts(self) -> dict[str, float]:
+        """Return what the log says was spent; the files that count it must not have less when the site starts again."""
+        return self.budget.spent.counts()
+
+    def _refuse(self, error: Refusal) -> tuple[dict[str, Any], str]:
+        """Return the analyst's part of a refusal, and what the log is."""
+        if error.rule not in FREE:
+            self._count_refusal()
+        detail = f" ({error.detail})" if error.detail else ""
+        told = error.sentence + (detail if self.policy.counts else "")
+        return {"refused": told, "rule": error.rule}, f"{error.rule}: {error.sentence}{detail}"
+
+    def _count_refusal(self) -> None:
+        if self.budget.count_refusal():
+            (self.folder / STOPPED).touch(mode=0o600)
+
+    def _fail_to_write(self, error: OSError) -> dict[str, Any]:
+        """Return what is said in place of a reply that cannot be written down: it is asked again, until it can."""
+        log.error("nothing leaves: %s", error)
+        return {"error": say_full(error)}
+
+    def _formula(self, asked: dict[str, Any]) -> str:
+        """Return the formula of what is asked, and its digest, where it has one."""
+        asked = asked["ask"] if isinstance(asked.get("ask"), dict) else asked
+        given = asked.get("spec", asked.get("question"))
+        if not isinstance(given, dict) or not ({"design", "spec", "response"} & set(given)):
+            return ""
+        rows = f", rows with {asked['rows']}"[:500] if asked.get("rows") else ""
+        try:
+            return f": {write_design(given)}{rows} [{digest_of(given)[:16]}]"
+        except Exception:  # whatever came has its line in the log
+            return f": what is no formula{rows}"
+
+    def _admit(self, asked: dict[str, Any], kind: str, run: str) -> None:
+        """Refuse what the policy does not allow before anything is computed."""
+        self._adopt(self.approvals.approved)
+        policy = self.policy
+        if policy.goes_by("budget") and self.budget.spent.refusals >= policy.refusals:
+            if (self.folder / STOPPED).exists():
+                raise refuse("stopped", f"remove the file {self.folder / STOPPED} when you have")
+            self.budget.forgive()
+        policy.refuse_if(not policy.is_open(self.clock()), "hours", hours=policy.hours)
+        if kind not in self.kinds:
+            raise refuse("kind", kind=kind)
+        policy.refuse_if(self.kinds[kind] not in policy.kinds, "kind", kind=self.kinds[kind])
+        policy.refuse_if(asked.get("each") and not policy.single_sites, "single")
+        if not run:
+            raise MessageError("a request must name its run")
+        self.budget.compare_data(run, self._data)
+
+    def _adopt(self, approved: dict[str, str]) -> None:
+        """Add variables that were approved to the table and the policy."""
+        if approved != self._approved:
+            variables = {**approved, **self._policy.variables}
+            self.policy = dataclasses.replace(self._policy, variables=variables)
+            self.table = self._table.with_variables(variables)
+            self._approved = approved
+            self._models.clear()
+
+    def _propose(self, asked: dict[str, Any], asker: Asker) -> dict[str, Any]:
+        """Note a variable that an analyst proposes, if there is one; return the states of all."""
+        if asked.get("name") is not None:
+            self.approvals.propose(asked.get("name"), asked.get("text"), asker.name, self._table)
+        known = {name: one.state for name, one in self.approvals.read().items()}
+        return {"reply": dict.fromkeys(self._policy.variables, "yes") | known}
+
+    def _compute(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
+        """Return the reply, about the rows that meet a condition where there is one."""
+        if not asked.get("rows"):
+            return self._compute_whole(asked, kind)
+        table, rows = self.table, self._rows
+        try:
+            self.table, self._condition = self._filter(asked["rows"]), asked["rows"]
+            self._rows = len(self.table)
+            return self._compute_whole(asked, kind)
+        finally:
+            self.table, self._rows, self._condition = table, rows, ""
+
+    def _filter(self, condition: Any) -> Any:
+        """Return the rows that meet a condition; refuse one that reveals few rows, alone or with earlier conditions."""
+        if not isinstance(condition, str):
+            raise MessageError("a condition must be a text")
+        try:
+            node, found = parse_condition(condition), self.table.where(condition)
+        except ArgumentError as error:
+            raise MessageError(f"the condition {condition[:100]!a} cannot be used: {error}") from None
+        if node not in self.policy.approved:
+            check_named(tuple(columns_of(node)), self.policy)
+        check_plain("the condition of rows", node, self.policy)
+        # By its definition: what a variable's name means may change.
+        text = self.policy.variables.get(condition.strip(), condition)
+        known = self._rows_of([one for one in self.budget.spent.conditions if one != text])
+        check_parts([*known, found], self.policy)
+        self.budget.note_condition(text)
+        return self.table.take(found)
+
+    def _rows_of(self, conditions: list[str]) -> Iterator[Array]:
+        """Yield the rows of earlier conditions whose columns the table still has."""
+        for one in conditions:
+            with contextlib.suppress(ArgumentError):
+                yield self.table.where(one)
+
+    def _compute_whole(self, asked: dict[str, Any], kind: str) -> dict[str, Any]:
+        if kind == "request":
+            return self._answer_request(asked)
+        if kind == "budget":
+            spent = self.budget.spent
+            return {"reply": {"spent": spent.total, "allowed": self.policy.analyses, "refusals": spent.refusals}}
+        if kind == "plan":
+            return {"reply": _declare(asked)}
+        question, write = self.questions.read_question(asked), self.questions.write_answer
+        if kind == "schema":
+            return {"reply": hide(write(self.table.answer(question)), self.policy)}
+        answers = {"sums": self._answer_design, "moments": self._answer_design,
+                   "description": self._answer_descriptive, "histogram": self._answer_descriptive}  # fmt: skip
+        answer = answers.get(kind, self._answer_model if hasattr(question, "spec") else self._answer_times)
+        reply: dict[str, Any] = write(answer(question))
+        return {"reply": _shorten(reply) if kind == "risk" else reply}
+
+    def _begin(self, analysis: Any, model: Any = "") -> str:
+        """Pay for an analysis, and return its digest."""
+        digest = digest_of([analysis, self._condition] if self._condition else analysis)
+        self._new = self.budget.begin(digest, digest_of(model) if model else "")
+        return digest
+
+    def _check_design(self, design: Any, means: Any, centre: Any = None, scale: Any = None) -> None:
+        check_design(design, self.policy, self.budget.spent.edges)
+        weights = getattr(design, "weights", None)
+        if isinstance(weights, InverseWeights):
+            known = self.budget.spent.fitted.get(digest_of(analysis_of(weights.treatment)), [])
+            self.policy.refuse_if(digest_of(np.array(weights.coefficients)) not in known, "fitted")
+        check_size(self._rows or 10**9, design.width, self.policy)
+        if isinstance(design, Design):
+            rows = self.table.complete(design)[1]
+            check_numbers(design, rows, self.policy, means, centre, scale)
+            for one in factors_of(design):
+                if isinstance(one, Spline) and isinstance(one.of, Column) and not is_approved(one, self.policy):
+                    self._check_knots(one, evaluate(one.of, rows, {}))
+
+    def _check_knots(self, spline: Spline, values: Array) -> None:
+        """Refuse knots that have few rows between them and others that were used, and other ends than before.
+
+        Splines with knots, or ends, on both sides of few rows would tell these rows.
+        """
+        name, own = f"{spline.of}", [spline.lower, *spline.knots, spline.upper]
+        known = self.budget.spent.knots.get(name, own)
+        together = sorted({*known, *own})
+        counts = np.histogram(values[np.isfinite(values)], together)[0]
+        few = is_few(counts, self.policy.rows) or (own[0], own[-1]) != (known[0], known[-1])
+        self.policy.refuse_if(few, "apart", f"{counts.tolist()} rows", name=spline.name, rows=self.policy.rows)
+        # And one set of knots of a kind.
+        what = f"{len(spline.knots)} knots ({spline.spline} {spline.degree}) of {spline.of}{self._condition}"
+        self.budget.fix_times(what, digest_of(own))
+        self.budget.note_knots(name, together)
+
+    def _answer_design(self, question: Any) -> Any:
+        """Answer a question about the columns of a design: counts and sums for coding, or moments."""
+        design, policy = question.design, self.policy
+
+        def check(X: Array, weights: Array | None) -> None:
+            X = X if weights is None else X[weights > 0]
+            check_size(len(X), X.shape[1], policy)
+            dense = check_columns(X, design.names, policy)
+            if weights is not None:
+                check_weighted(dense, weights[weights > 0], policy)
+
+        if hasattr(question, "diagonal"):
+            self._check_design(design, question.means)
+            if not question.diagonal:
+                check_products(policy)
+            answer = self.table.answer(question, check)
+        else:
+            self._check_design(design, np.zeros(len(design.filled)))
+            answer = self.table.answer(question)
+            check_sums(answer, design, policy)
+            if design.weights is not None:
+                check_weights(self.table.complete(design)[1].weigh(design.weights), policy)
+        self._begin(analysis_of(design))
+        return answer
+
+    def _answer_descriptive(self, question: Any) -> Any:
+        """Answer a question about columns by group: rows that tell few are withheld, or refused."""
+        factors, by = getattr(question, "factors", ()), question.by
+        check_named((question.columns, factors, by), self.policy)
+        group, groups = group_rows(self.table, by)
+        check_groups(np.bincount(group + 1, minlength=groups + 1), self.policy)
+        for name, edges in zip(question.columns, getattr(question, "edges", ()), strict=False):
+            self.budget.fix_times(f"edges of {name}", digest_of(edges))
+            self.budget.spent.edges[name] = [float(one) for one in edges]
+        coded = [one.coded for one in (*factors, by) if one is not None]
+        self._begin(["description", sorted(question.columns), sorted(coded)], self.questions.dump(question))
+        answer, columns = self.table.answer(question), list(question.columns)
+        few = [one for one in columns if tells_rows(one, values_of(self.table, one, group, groups), self.policy)]
+        if hasattr(question, "edges"):
+            self.policy.refuse_if(few, "own", names=", ".join(repr(one)[:99] for one in few))
+        else:
+            answer = answer.withhold([i for i, one in enumerate(columns) if one in few])
+        return protect(answer, self.policy)
+
+    def _answer_times(self, question: Any) -> Any:
+        """Answer a question about times of events, without a model."""
+        policy, response, group = self.policy, question.response, question.group
+        strata, times = list(getattr(question, "strata", ())), getattr(question, "times", ())
+        policy.refuse_if(times is None and "ranges" not in policy.kinds, "ranges")
+        check_named((group, tuple(strata), response), policy)
+        if group is not None:  # sums over all rows, less those by group, tell rows without a group
+            without = int((group_rows(self.table, group)[0] < 0).sum())
+            check_cells(without, f"rows without a value of {group.coded!a}", policy)
+        if isinstance(question, LogRankQuestion):  # a test in one of two rows reveals these
+            check_cells(np.unique(self.table.strata_of(question), return_counts=True)[1], "strata", policy)
+        columns = [] if group is None else [group.coded]
+        self._begin([self.questions.dump(response), columns, strata], [getattr(question, "rho", 0.0)])
+        if times is not None and len(times):
+            self._fix_times("times", response, times)
+        return protect(self.table.answer(question), policy)
+
+    def _answer_model(self, question: Any) -> Any:
+        """Answer a question about the times, or the predictions, of a model at its coefficients."""
+        policy, spec, times = self.policy, question.spec, getattr(question, "times", ())
+        counts_rows = question.name in ("evaluation", "concordance", "proportionality")
+        policy.refuse_if(times is None and "ranges" not in policy.kinds, "ranges")
+        if question.tells_pairs:
+            check_products(policy)
+        model, more = Model(self._losses(spec), policy), getattr(question, "more", [])
+        for x in (question.x, *more):
+            model.check_prediction(x)
+        if hasattr(question, "point"):
+            model.check_along(question.x, question.point)
+        analysis = self._begin(analysis_of(spec.design), self.questions.dump(spec))
+        self.budget.spend_points(analysis, COUNTED * (1 + len(more)) if counts_rows else 1)
+        if times is not None and len(times):
+            self._fix_times("times", spec.design.response, times)
+        answer = protect(self.table.answer(question, site=self.name), policy)
+        if isinstance(answer, SiteScores) and len(answer.own) and policy.goes_by("cells"):
+            try:
+                model.check_along(question.x, answer.own)
+            except Refusal:
+                return answer.without_calibration()
+        return answer
+
+    def _fix_times(self, what: str, response: Any, times: Any) -> None:
+        for column in (response.leaves, response.enters):
+            if column is not None:
+                self.budget.fix_times(f"{what} of {column}", digest_of(np.asarray(times, dtype=np.float64)))
+
+    def _losses(self, described: Any) -> Losses:
+        """Return the losses of a model that the rules allow."""
+        design: Any = getattr(described, "design", None)
+        if design is not None:
+            self._check_design(design, described.means, described.centre, described.scale)
+            for number in (described.weight_scale, *described.class_weights):
+                check_scale(number, "the weights", self.policy)
+        if getattr(described, "several_rows", False):
+            if described.periods:
+                self._fix_times("periods", design.response, described.periods)
+            check_model(self.table.losses(described.by_person, self.name, split=False), self.policy)
+        losses: Losses = self.table.losses(described, self.name)
+        check_model(losses, self.policy)
+        return losses
+
+    def _answer_request(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Answer a solver's request."""
+        name, policy = asked.get("model"), self.policy
+        if not isinstance(name, str) or not 0 < len(name) <= 64:
+            raise MessageError("a request must name its model")
+        name += self._condition
+        if name not in self._models:
+            if "spec" not in asked:
+                return {"needs_model": True}
+            model = self._make(asked["spec"])
+            self._models[name] = Site(GuardedData(model, ALL), lambda question, data: data.offer(question))
+            if len(self._models) > MODELS:
+                self._models.popitem(last=False)
+        self._models.move_to_end(name)
+        request = Request.read(parcels.load(asked.get("request")))
+        for question in request.questions:
+            policy.refuse_if(question.name == "memory", "memory")
+            policy.refuse_if(question.name in TESTS and "tests" not in policy.kinds, "tests")
+        job = request.about.job
+        if job is not None and "hessian" in job.algorithm.reply_shapes():
+            check_products(policy)
+        return {"reply": self._models[name].handle(request)}
+
+    def _make(self, tree: Any) -> Model:
+        described = self.questions.read_spec(tree)
+        losses = self._losses(described)
+        design = getattr(described, "design", None)
+        analysis = self._begin(tree if design is None else analysis_of(design), tree)
+        people = self.table.people(described) if getattr(described, "several_rows", False) else None
+        # Only coefficients of features as they are can weigh rows.
+        plain = isinstance(design, Design) and not described.centre.any() and (described.scale == 1.0).all()
+        key = digest_of(analysis_of(design)) if plain and not described.ridge.any() else ""  # type: ignore[arg-type]
+        return Model(losses, self.policy, self.budget, analysis, people, key)
+
+    def _release(self, asked: dict[str, Any], kind: str, reply: dict[str, Any]) -> None:
+        """Keep a copy of what is about to leave, and wait for a person where the policy states it."""
+        policy = self.policy
+        waits = "reply" in reply and (self.kinds[kind] in policy.hold or (self._new and "analysis" in policy.hold))
+        if waits or policy.copies:
+            number = asked.get("sequence")
+            sequence = number if type(number) is int else 0
+            envelope = outbox.Envelope(str(asked.get("run", "")), sequence, self.name, reply)
+            outbox.keep(outbox.seal(envelope), self.folder / OUTBOX, self.wait if waits else 0.0)
 
 
-def _least_of_few(counts: PredictorCounts) -> int:
-    """Return how many rows a cell must have where few cells are sent."""
-    sums = [int(one.sum(dtype=np.int64)) for one in (counts.events, counts.others)]
-    return min(sum(sums) // CELLS, min(sums) // LEAST_CELLS)
+def _declare(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return a path or a cross-validation that is declared before it begins, so that the log has it."""
+    plan, problems, folds = asked.get("plan"), asked.get("problems"), asked.get("folds", 0)
+    if not isinstance(plan, str) or not 0 < len(plan) <= 64 or type(problems) is not int or problems < 1:
+        raise MessageError("a plan must have a name of at most 64 letters and a number of problems")
+    if type(folds) is not int or folds < 0:
+        raise MessageError("folds must be a number of folds")
+    return {"price": 1, "problems": problems, "folds": folds}
+
+
+def _shorten(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return counts of rows at risk as integers of few bits."""
+    short = dict(tree)
+    for name in ("start", "entered", "left"):
+        short[name] = tree[name].astype(np.uint8 if tree[name].max(initial=0.0) < 256 else np.int32)
+    short["events"] = tree["events"].astype(short["left"].dtype)  # they are among those that leave
+    return short
+
+
+def digest_of(tree: Any) -> str:
+    """Return a text that distinguishes questions and models."""
+    return hashlib.sha256(pack(tree)).hexdigest()[:32]

@@ -85,7 +85,7 @@ class About:
     columns, edges, factors, by
         Columns and factors of a description, edges of histograms, and the column that makes groups.
     response_of, times
-        Times of events, and those at which rows are counted.
+        Times of events, and those at which rows are counted; None for a log-rank test.
     combined
         Whether products of columns are sent, so that combinations of them must vary too.
     response
@@ -124,11 +124,11 @@ def about_of(question: Question) -> About:
     if isinstance(question, RiskQuestion):
         return About(by=question.group, response_of=question.response, times=question.times)
     if isinstance(question, LogRankQuestion):
-        return About(by=question.group)
+        return About(by=question.group, response_of=question.response)
     if isinstance(question, AT_POINTS):
         return About(question.spec.design, question.spec.classes, combined=True)
     raise RefusalError(
-        f"at the level 'sums' there is no answer to {question.name!r}: it is about each site by itself, as its "
+        f"at the level 'sums' sites do not answer {question.name!r}: it is about each site by itself, as its "
         "baseline hazard is"
     )
 
@@ -610,7 +610,7 @@ class MaskedLosses(RemoteLosses):
         return np.linalg.eigvalsh((columns + columns.T) / 2)[-1:]
 
     def batch_smoothness(self, batch_size: int, factor: LinOp | None = None) -> Array:
-        raise RefusalError("at the level 'sums' there are no mini-batches")
+        raise RefusalError("at the level 'sums' mini-batches are not available")
 
     def _bound(self) -> Array:
         """Return the matrix that bounds the Hessian everywhere, or its diagonal times the number of features."""

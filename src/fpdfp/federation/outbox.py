@@ -24,7 +24,8 @@ KEPT, WAITING, REFUSED = ".parcel", ".waiting", ".refused"
 WORDS = {
     "facts": "the number of rows, what kind of loss there is, and the mean loss at two points",
     "bounds": "bounds of the curvature of the loss",
-    "gather": "what a preconditioner is made of, second moments of the features or parts of them; or for a path or a "
+    "gather": "what a preconditioner is made of, second moments of the features or parts of them; the mean loss, its "
+    "gradient or its second derivatives at a point, rounded; or for a path or a "
     "cross-validation mean losses and gradients at many points, also without a fold of the rows, and Hessians",
     "price": "nothing of the data: that a path or a cross-validation of so many problems and folds may begin, and its "
     "price in runs",

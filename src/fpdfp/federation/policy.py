@@ -28,8 +28,8 @@ IDENTIFIERS = (
 )  # fmt: skip
 #: The rules that a site goes by; tests switch each off to show that an attack succeeds without it.
 RULES = (
-    "kinds", "columns", "places", "rows", "parameters", "cells", "leverage", "weights", "points", "domain", "folds",
-    "constants", "hiding", "budget",
+    "kinds", "columns", "places", "values", "rows", "parameters", "cells", "leverage", "weights", "points", "domain",
+    "folds", "constants", "hiding", "budget",
 )  # fmt: skip
 #: The names of keys of the file that differ from those of fields.
 TABLES = ("variables", "members", "columns_of_the_table")

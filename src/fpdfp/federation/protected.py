@@ -46,20 +46,20 @@ from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
 from fpdfp.families.base import link_of
 from fpdfp.federation import guard
 from fpdfp.federation.descriptives import group_rows, values_of
+from fpdfp.federation.guard import ALL, KINDS, TESTS, GuardedData, Model, RequestGuard
 from fpdfp.federation.masked import ANSWERED, AT_POINTS, About, about_of, answer_tree, digest, split, to_sums
 from fpdfp.federation.policy import MEMBERS, Policy
 from fpdfp.federation.questions import (
     CalibrationQuestion,
     ColumnSchema,
     Kind,
+    LogRankQuestion,
     ModelSpec,
     RiskQuestion,
     Schema,
     SumsQuestion,
     dump,
 )
-from fpdfp.federation.request_guard import KINDS, TESTS, Model, RequestGuard
-from fpdfp.federation.row_shares import FULL_DOMAIN, OutsideError, respond
 from fpdfp.federation.seal import Secret
 from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import codes, evaluate
@@ -67,6 +67,7 @@ from fpdfp.formula.tree import Survival, columns_of
 from fpdfp.losses.classes import ClassModel, Ordinal, Softmax
 from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM, Logistic
+from fpdfp.losses.responses import FULL_DOMAIN, OutsideError, respond
 from fpdfp.privacy.fixed_point import WIDE, WORD, to_wide
 from fpdfp.privacy.journal import Journal
 from fpdfp.privacy.ledger import Ledger
@@ -318,11 +319,12 @@ class ProtectedGuard(RequestGuard):
                 names.append("a combination of columns")
                 states.append(int(_combined(np.column_stack([column for _, column in columns]))))
         group, groups = group_rows(self.table, about.by)
-        for factor in (*about.factors, *([] if about.by is None else [about.by])):
+        coded = () if about.design is None else about.design.coded
+        for factor in (*about.factors, *coded, *([] if about.by is None else [about.by])):
             found = codes(factor.coded, factor.levels, self.table)
             for code, one in enumerate(factor.levels):
                 note(f"the level {one!r} of {factor.coded!r}", np.append(found == code, False))
-            if factor is not about.by and about.by is not None:
+            if factor in about.factors and about.by is not None:
                 for cell in np.ndindex(len(factor.levels), groups):
                     note(f"a cell of {factor.coded!r}", np.append((found == cell[0]) & (group == cell[1]), False))
         for place, name in enumerate(about.columns):
@@ -332,11 +334,16 @@ class ProtectedGuard(RequestGuard):
                     cells = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
                     for count in cells:
                         note(f"a cell of {name!r}", np.array([0, count]))
-        if about.response_of is not None:
+        if about.response_of is not None and about.times is not None:
             counts = self.table.answer(RiskQuestion(about.response_of, about.by, about.times))
-            for cells in (counts.events, counts.left - counts.events):
+            for cells in (counts.events, counts.left - counts.events, counts.entered):
                 for count in cells.ravel():
-                    note("a number of rows that leave between two times", np.array([0.0, count]))
+                    note("a number of rows that leave or enter between two times", np.array([0.0, count]))
+        elif about.response_of is not None and about.by is not None:
+            tested = self.table.answer(LogRankQuestion(about.response_of, about.by))
+            for cells in (tested.events, tested.rows - tested.events):
+                for count in cells.ravel():
+                    note("a number of rows with or without events", np.array([0.0, count]))
         return names, bytes(states)
 
     def _read_ask(self, ask: Any) -> tuple[Question | None, About]:
@@ -479,7 +486,7 @@ class ProtectedGuard(RequestGuard):
         if name in TESTS and "tests" not in self.policy.kinds:
             raise refuse("kinds", "this site does not send what standard errors need (tests)")
         model = self._model(spec, of)
-        losses = model.site.losses
+        losses: Any = GuardedData(model, ALL)
         if "features" in ask:
             features = ask["features"]
             if not isinstance(features, np.ndarray) or features.dtype != np.int64 or features.ndim != 1 or not (
@@ -490,8 +497,7 @@ class ProtectedGuard(RequestGuard):
         rows, total = float(losses.sizes[0]), ask.get("rows", 1)
         if type(total) is not int or not 1 <= total <= LARGEST_SIZE:
             raise MessageError("rows must be a number of rows")
-        whole: Any = model.site.whole
-        self._check_points(whole._rule.losses, question.points_at(losses.shape), ask.get("features"))
+        self._check_points(model.losses, question.points_at(losses.shape), ask.get("features"))
         share = np.array([rows / total])
         if isinstance(question, Duals):
             if question.x is None:
@@ -505,7 +511,7 @@ class ProtectedGuard(RequestGuard):
         if isinstance(question, Evaluations):
             # multiples of a step that is a site's own would be known from few sums of them
             question = dataclasses.replace(question, slope_bits=EXACT, rest_bits=EXACT)
-        local = LocalLosses(model.site.offer(question, losses), np.arange(1), share, (), 1.0)
+        local = LocalLosses(losses.offer(question), np.arange(1), share, (), 1.0)
         answer = question.answer(local)
         if isinstance(answer, SumsAtDuals):
             return answer_tree(answer)
@@ -630,7 +636,7 @@ def compare_curvatures(losses: Any, found: list[float]) -> None:
 def curvatures(losses: Any, x: Array) -> list[float]:
     """Return the curvature of all rows at a point, for each pair of classes; none outside the domain."""
     try:
-        return [float(one.bend.sum()) for one in respond(losses, x, 0) if one.bend is not None]
+        return [float(one.bend.sum()) for one in respond(losses, x, 0) if one.bend is not None and not one.observed]
     except OutsideError:
         return []
 

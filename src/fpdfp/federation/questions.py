@@ -434,6 +434,10 @@ class Baselines:
     strata: tuple[str, ...]
     hazards: list[Baseline]
 
+    def coarsen(self, least: int) -> Baselines:
+        """Return hazards at fewer times, with at least a given number of events between any two of them."""
+        return dataclasses.replace(self, hazards=[one.coarsen(least) for one in self.hazards])
+
 
 @question("baseline")
 @dataclasses.dataclass(frozen=True)

@@ -144,8 +144,9 @@ class Heterogeneity:
     def random(self) -> Pooled:
         """The mean of the coefficients that sites have, with the interval of Knapp and Hartung.
 
-        Weights are 1/(SE² + τ²). The error is estimated from how sites vary, and limits are those of a t distribution, as of R's metafor with
-        ``method="DL", test="knha"``. It also holds with few sites, where :attr:`dersimonian_laird` does not.
+        Weights are 1/(SE² + τ²). The error is estimated from how sites vary, and limits are of a t distribution, as in
+        R's metafor with ``method="DL", test="knha"``. It also holds with few sites, where :attr:`dersimonian_laird`
+        does not.
         """
         weights, df = 1.0 / (self.standard_errors**2 + self.tau_squared), len(self.estimates) - 1
         mean = weights @ self.estimates / weights.sum()

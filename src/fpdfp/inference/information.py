@@ -20,8 +20,9 @@ SINGULAR = 1e-13
 class Information:
     """The sums of one site, or of several: they add up with ``+`` and ``sum``.
 
-    With η the linear predictor, μ the mean, μ′ its derivative in η, V the variance function, a a row and w its weight,
-    a row's score is s = w (y − μ) μ′/V(μ) a: the gradient of its log-likelihood times the dispersion.
+    Let η be the linear predictor, μ the mean, μ′ its derivative in η, V the variance function, a a row, w its weight.
+    Then the score of a row is s = w (y − μ) μ′/V(μ) a. It is the gradient of the row's log-likelihood times the
+    dispersion.
 
     Parameters
     ----------

@@ -134,7 +134,7 @@ class PreconditionedMethod(Method):
         """Have clients send what the preconditioner is made of.
 
         Features of very different sizes get units in powers of two alone, except where the penalty is a finite one of
-        single entries of x: in the coordinates of a whitening the prox of others is as badly conditioned as the
+        single entries of x. In the coordinates of a whitening the prox of others is as badly conditioned as the
         features are, and one of limits is a quadratic programme that dual steps do not solve.
         """
         found = agree(self.preconditioner, clients)

@@ -62,9 +62,9 @@ class FedDecoupledProx(ProximalMethod):
     Where B is not the identity, ``inner`` describes how exactly the prox of g∘B is computed, by dual steps that start
     from the dual point of P(x̄_k), which the server sends (m more numbers down). Without it such a problem is refused.
 
-    What is proved: for f_i smooth, f strongly convex, all clients and γτη below a small constant over L, linear
-    convergence to the solution, with mini-batches to a neighbourhood of it (Zhang, Hu and Johansson 2024). ``"auto"``
-    takes γ = 1/(2τL_max max(1, η)), and 1/L for τ = 1, larger than the paper's constants allow.
+    What is proved. For f_i smooth, f strongly convex, all clients and γτη below a small constant over L, convergence to
+    the solution is linear; with mini-batches to a neighbourhood of it (Zhang, Hu and Johansson 2024). ``"auto"`` takes
+    γ = 1/(2τL_max max(1, η)), and 1/L for τ = 1, larger than the paper's constants allow.
 
     Parameters
     ----------

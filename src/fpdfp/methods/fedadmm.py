@@ -53,8 +53,8 @@ class FedADMM(SmoothMethod):
     an option, and measures the change of w_i from x_k instead of from the client's last w_i. It minimises f alone.
     With exact local solves it is :class:`FedDR` for g = 0, α = 1 and η = 1/ρ.
 
-    What is proved. For f smooth, convex or not, ρ above a multiple of L and local solves to a fixed accuracy, the mean
-    of the squared gradients is O(1/k) up to that accuracy (Gong, Li and Freris 2022).
+    What is proved. Let f be smooth, convex or not, ρ above a multiple of L, and local solves of a fixed accuracy. Then
+    the mean of the squared gradients is O(1/k) up to that accuracy (Gong, Li and Freris 2022).
 
     Parameters
     ----------

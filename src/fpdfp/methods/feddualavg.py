@@ -64,13 +64,13 @@ class FedDualAvg(ProximalMethod):
     The server's x_k is a prox, and so as sparse as g makes it: averaging dual models undoes the "curse of primal
     averaging" of :class:`FedMiD`.
 
-    Where B is not the identity, ``inner`` describes how exactly the prox of g∘B is computed, by dual steps that start
-    where the last ones ended (the server sends its dual point, m more numbers down). Without it such a problem is
-    refused. The history counts the dual steps.
+    Where B is not the identity, ``inner`` describes how exactly the prox of g∘B is computed. Dual steps start where the
+    last ones ended (the server sends its dual point, m more numbers down). Without it such a problem is refused. The
+    history counts the dual steps.
 
-    What is proved. For f convex, all clients, a constant step and no compressor, O(1/√(n k τ)) plus terms of higher
-    order for a mean of the iterates, with bounded gradients and small client steps or with quadratic losses (Yuan et
-    al. 2021). Nothing for falling steps, for the last iterate, or for compressed messages.
+    What is proved. For f convex, all clients, a constant step and no compressor: O(1/√(n k τ)) plus terms of higher
+    order for a mean of the iterates. Gradients must be bounded and client steps small, or losses quadratic (Yuan et al.
+    2021). Nothing for falling steps, for the last iterate, or for compressed messages.
 
     Parameters
     ----------

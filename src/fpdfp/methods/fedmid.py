@@ -50,9 +50,9 @@ class FedMiD(ProximalMethod):
     where the client's last ones ended; without it such a problem is refused. The history counts the dual steps.
 
     What is proved: with τ = 1 and η = 1, what holds for FPDFP at B = I, which it then is. For τ > 1 Yuan et al. prove
-    O(1/√(n k τ)) for a mean of the iterates of the form with ``server_prox``, for f convex with bounded gradients,
-    all clients, no compressor and client steps so small that a round is nearly one large step. At a constant step the
-    iterates stop short of the solution.
+    O(1/√(n k τ)) for a mean of the iterates of the form with ``server_prox``. They assume f convex with bounded
+    gradients, all clients, no compressor, and client steps with which a round is nearly one large step. At a constant
+    step the iterates stop short of the solution.
 
     Parameters
     ----------

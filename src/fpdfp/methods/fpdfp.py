@@ -32,11 +32,11 @@ class FPDFP(LocalMethod):
     given, ``prepare`` returns Algorithm 5 (see :class:`FPDFPIdentity`), and no dual is sent. For clients drawn with
     unequal probabilities p_i, the server takes x_k + (1/N) Σ_S Q(x_i − x_k)/p_i and v_k + (1/N) Σ_S (Q(v_i) − v_k)/p_i.
 
-    What is proved, for τ = 1. For f strongly convex, an unbiased Q, bounded variances and bounded dual iterates,
-    liminf E‖x_k − x*‖² = 0 for decreasing steps with infinite sum and finite sum of squares (Theorem 1), and
-    E‖x_k − x*‖² = O(1/k) for γ_k = 2/(D₁k + 1), 0 < D₁ < 2μ, if B has full row rank (Theorem 2). At a constant
-    step the iterates stop short of the solution, at a mean-square distance of the order of γ. Each client pushes
-    its own gradient through a nonlinear prox, and the noise of Q(v) does not vanish.
+    What is proved, for τ = 1. Let f be strongly convex, Q unbiased, and variances and dual iterates bounded. Then
+    liminf E‖x_k − x*‖² = 0 for decreasing steps with infinite sum and finite sum of squares (Theorem 1). If B has full
+    row rank, E‖x_k − x*‖² = O(1/k) for γ_k = 2/(D₁k + 1), 0 < D₁ < 2μ (Theorem 2). At a constant step the iterates stop
+    short of the solution, at a mean-square distance of the order of γ. Each client pushes its own gradient through a
+    nonlinear prox, and the noise of Q(v) does not vanish.
 
     For τ > 1 nothing is proved; the paper leaves it to future work. What can be said: at one client with full
     gradients and no compressor, τ local steps are τ steps of PDFP, and so converge. For clients that differ, local

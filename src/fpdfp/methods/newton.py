@@ -104,10 +104,10 @@ class NewtonPDFP(Method):
     identity is added to it, or doubled. From 1 on the model is above f, and every step is one of majorisation. Matrices
     go through BLAS and LAPACK, so the last bits may depend on the number of their threads.
 
-    What is proved. For g = 0, exact linear terms and f strongly convex with Lipschitz Hessians, near the solution,
-    linear convergence at a rate that does not depend on the condition number, superlinear in the mean (FedNL, also for
-    some clients). Nothing is proved far from the solution, with compressed linear terms, or for other g: from a start
-    where a logistic loss is nearly flat the method can diverge. Zero is a good start.
+    What is proved. Let g = 0, linear terms be exact and f strongly convex with Lipschitz Hessians. Near the solution,
+    convergence is linear at a rate that does not depend on the condition number, and superlinear in the mean (FedNL,
+    also for some clients). Nothing is proved far from the solution, with compressed linear terms, or for other g: from
+    a start where a logistic loss is nearly flat the method can diverge. Zero is a good start.
 
     Parameters
     ----------

@@ -40,8 +40,8 @@ OPEN, DONE, ROWS, LEVEL = -1.0, 0.0, 1.0, 2.0
 class ProximalNewtonState(NamedTuple):
     """The point that was accepted last, the next one to try, and the quadratic model of f at the first.
 
-    ``numbers`` holds F at the accepted point, the share of the step that is tried, what the model promises that F
-    decreases by, what the model before it promised, and a bound of how far the next point is above the model's minimum.
+    ``numbers`` holds F at the accepted point, the share of the step that is tried, and the decrease of F that this
+    model and the one before it promise. The last number bounds how far the next point is above the model's minimum.
     ``begins`` is ROWS or LEVEL while a model to start from is requested. Afterwards OPEN as long as LEVEL may still be
     requested, since no point in the domain of f is known, and then DONE.
     """
@@ -83,9 +83,9 @@ class ProximalNewton(Method):
                     at an accepted x:  u = argmin_u ⟨∇f(x), u − x⟩ + ½ (u − x)ᵀH(u − x) + g(Bu), and u is sent next
 
     No Lipschitz constant is needed, so f may be a Poisson, gamma or Cox loss. Where f is convex and smooth on its
-    domain and has a minimum, F decreases to its least value from any start in the domain, and near the minimum the
-    error is squared by each round (where f is not convex, and Hessians are expected ones, it shrinks by a constant
-    factor). Clients keep nothing, so that any of them can be replaced at any time.
+    domain and has a minimum, F decreases to its least value from any start in the domain, and near the minimum each
+    round squares the error. (Where f is not convex, and Hessians are expected ones, the error shrinks by a constant
+    factor.) Clients keep nothing, so that any of them can be replaced at any time.
 
     Generalised linear models start from the linear predictors of their family, row by row, as iteratively reweighted
     least squares do: without a penalty rounds are the iterations of R's ``glm``. Messages are exact:

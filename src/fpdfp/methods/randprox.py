@@ -62,10 +62,10 @@ class RandProx(Method):
     It is RandProx (Condat and Richtárik) for min g̃(x) + mean of f_i(x_i), x_i = x, whose random dual step is who takes
     part and what Q does; ProxSkip and Scaffnew are other members of its family, and 5GCS is this one without Q.
 
-    What is proved. For f_i convex and L-smooth, γτ(1 + ζ + ω/n) < 1 with ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), the
-    exact prox and exact messages of the server, and local solves whose error is small relative to what they change, the
-    distance to the solution does not grow in the mean, whatever γ is. With a ridge μ convergence is linear, with
-    O((√(κ(1 + ω')) + ω') log 1/ε) rounds, κ = L/μ, ω' = (1 + ω)N/n − 1, for the best γ. The proof is in
+    What is proved. Let f_i be convex and L-smooth, γτ(1 + ζ + ω/n) < 1 with ζ = (N − n)/(n(N − 1)), and α = 1/(1 + ω).
+    The prox and the messages of the server are exact, and errors of local solves are small relative to what they
+    change. Then the distance to the solution does not grow in the mean, whatever γ is. With a ridge μ convergence is
+    linear, with O((√(κ(1 + ω')) + ω') log 1/ε) rounds, κ = L/μ, ω' = (1 + ω)N/n − 1, for the best γ. The proof is in
     ``docs/mathematics.md``. ``"auto"`` takes that γ for a condition number κ of at most 1,000. Nothing is proved for
     ``local_steps`` that are given, for inexact proxes, or with a compressed downlink.
 

@@ -38,9 +38,9 @@ class Scaffold(SmoothMethod):
     at 0. It minimises f alone, and sends twice as many numbers as :class:`FedAvg`, in both directions. With τ = 1,
     all clients and full gradients it is gradient descent with the step ηγ.
 
-    What is proved. For f convex and smooth, γτη of the order of 1/L and no more than the order of n/(μN), convergence
-    without any bound on how clients differ, linear for f strongly convex and full gradients (Karimireddy et al. 2020).
-    ``"auto"`` takes γ = 1/(3τL_max max(1, η)), larger than the paper's constants allow; nothing is proved
+    What is proved. Let f be convex and smooth, and γτη of the order of 1/L and no more than the order of n/(μN). It
+    converges without any bound on how clients differ, linearly for f strongly convex and full gradients (Karimireddy et
+    al. 2020). ``"auto"`` takes γ = 1/(3τL_max max(1, η)), larger than the paper's constants allow; nothing is proved
     with that.
 
     Parameters

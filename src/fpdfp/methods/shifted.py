@@ -172,13 +172,13 @@ class ShiftedPDFP(PreconditionedMethod):
     has grown to eight times its least since the shifts were first learned, γ is halved for good and the momentum is
     restarted.
 
-    What is proved. Without momentum, for γ ≤ 1/(L_max(1 + 6ζ + 6ω/n)), ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), an
-    unbiased Q with E‖Q(x) − x‖² ≤ ω‖x‖², f_i convex and f strongly convex, linear convergence if BBᵀ is positive
+    What is proved. Without momentum, let γ ≤ 1/(L_max(1 + 6ζ + 6ω/n)) with ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), Q
+    unbiased with E‖Q(x) − x‖² ≤ ω‖x‖², f_i convex and f strongly convex. Convergence is linear if BBᵀ is positive
     definite (one dual step) or if the prox of g∘B is exact. The proof is in ``docs/mathematics.md``, also for clients
-    drawn with unequal probabilities p_i, where ĝ = h̄ + (1/N) Σ_S m_i/p_i. ``"auto"`` takes
-    γ = 1/(L + 2L̄ω'/N), ω' = (1 + ω)N/n − 1, with L of f, L̄ = ΣL_i²/ΣL_i of the clients. It takes the typical
-    error of Q for ω, which for a quantizer is far below the bound. Nothing is proved with that, with momentum, with
-    inexact proxes, with mini-batches, with a compressed downlink, or for other B.
+    drawn with unequal probabilities p_i, where ĝ = h̄ + (1/N) Σ_S m_i/p_i. ``"auto"`` takes γ = 1/(L + 2L̄ω'/N), ω' =
+    (1 + ω)N/n − 1, with L of f, L̄ = ΣL_i²/ΣL_i of the clients. It takes the typical error of Q for ω, which for a
+    quantizer is far below the bound. Nothing is proved with that, with momentum, with inexact proxes, with
+    mini-batches, with a compressed downlink, or for other B.
 
     Parameters
     ----------
@@ -406,8 +406,8 @@ class ShiftedAlgorithm(ShiftCertificate, Remembering):
     def _settle(self, state: ShiftedState, x: Array, v: Array, coordinates: Preconditioner) -> Array:
         """Return x with zeros where v states it: other coordinates leave none.
 
-        Only where that lowers the objective, by the estimated gradient and the smoothness that the step was chosen by:
-        v may be far from where it is going, and before the first round it says nothing.
+        Only where that lowers the objective, by the estimated gradient and the smoothness that the step was chosen by.
+        v may be far from its limit, and before the first round it has no meaning.
         """
         penalty, known = self.model.penalty, bool(state.slope.any())
         settled = penalty.settle(x, v) if known else x

@@ -38,9 +38,9 @@ class StatelessPDFP(PreconditionedMethod):
     :class:`ShiftedPDFP`. The preconditioner S is applied on the server alone; the prox is the one of
     :class:`ShiftedPDFP`, by several dual steps.
 
-    What is proved. For S = I and the exact prox it is the proximal stochastic gradient method, with
-    E‖x_k − x*‖² = O(1/k) for f strongly convex and steps of the order of 1/k (Rosasco, Villa and Vũ 2020). Nothing is
-    proved for inexact proxes.
+    What is proved. For S = I and the exact prox it is the proximal stochastic gradient method. For f strongly convex
+    and steps of the order of 1/k, E‖x_k − x*‖² = O(1/k) (Rosasco, Villa and Vũ 2020). Nothing is proved for inexact
+    proxes.
 
     Parameters
     ----------

@@ -541,10 +541,10 @@ class FederatedModel(BaseEstimator):
         """Write the fitted model to a file of JSON, which :func:`fpdfp.load_model` reads.
 
         The file has the coefficients, the formula with its coding, means for missing values, the family with its
-        parameters, the classes, the sites with their rows and sums for standard errors, and how it was fitted. It does
-        not have the history. Parameters that are objects, such as a method or a graph, are named in it, and have their
-        defaults in the model that is read. With ``sites_`` of few rows the sums may show about them: a file is as
-        confidential as ``information_``.
+        parameters, and the classes. It also has the sites with their rows and sums for standard errors, and how the
+        model was fitted, but not the history. Parameters that are objects, such as a method or a graph, are named in
+        it, and have their defaults in the model that is read. With ``sites_`` of few rows the sums may show about them:
+        a file is as confidential as ``information_``.
 
         Parameters
         ----------

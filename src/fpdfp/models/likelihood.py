@@ -85,8 +85,8 @@ class Place:
 class Likelihood:
     """The log-likelihood of the problem of a model, without a penalty or with Firth's.
 
-    Newton steps use the information and, since this is not minus the second derivative of the log-likelihood with
-    Firth's penalty or a link that is not canonical, a symmetric rank-one correction from each pair of scores.
+    Newton steps use the information and a symmetric rank-one correction from each pair of scores. With Firth's penalty
+    or a link that is not canonical, the information is not minus the second derivative of the log-likelihood.
 
     Parameters
     ----------

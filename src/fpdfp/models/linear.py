@@ -163,9 +163,9 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
             With a formula, for two classes: the column that weighs rows, an expression of columns, or
             :class:`fpdfp.InverseProbability`. The formula has ``offset(…)``.
         missing
-            With a formula: ``"drop"`` excludes rows with missing values, ``"mean"`` puts in the mean over all sites
-            (and excludes rows whose response or category is missing), ``"indicator"`` also adds a column that says
-            where, and a level for categories.
+            With a formula: ``"drop"`` excludes rows with missing values, ``"mean"`` imputes the mean over all sites
+            (and excludes rows whose response or category is missing). ``"indicator"`` also adds a column that marks
+            imputed values, and a level for categories.
         levels
             With a formula: ``"shared"`` refuses a level that only one of several sites has, ``"any"`` accepts it, and
             lists by column name which levels there are, in order.

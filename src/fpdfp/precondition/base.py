@@ -14,6 +14,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import QSGD, Compressor, Full, Natural, decode
 from fpdfp.compress.plain import plain_bits
+from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
 from fpdfp.rng import Draws, Purpose
 
@@ -83,6 +84,14 @@ class Announced:
     def array(self) -> Array:
         """The numbers that all clients decode."""
         return decode(self.message, limit=LARGEST)
+
+
+def read_mask(mask: Announced, n_features: int) -> IntArray:
+    """Return the features of a mask; raise MessageError for anything else."""
+    array = mask.array
+    if array.shape != (n_features,) or not ((array == 0) | (array == 1)).all() or not array.any():
+        raise MessageError(f"mask must have a zero or a one for each of the {n_features} features, and a one at least")
+    return np.flatnonzero(array)
 
 
 class Preconditioner(abc.ABC):

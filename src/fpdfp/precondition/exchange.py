@@ -12,16 +12,17 @@ from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.question import Points, Question, question, reveals
-from fpdfp.compress import QSGD, Compressor, Natural
-from fpdfp.precondition.base import Announced, Preconditioner, full, lower
+from fpdfp.cohorts.serialization import OUTSIDE
+from fpdfp.compress import QSGD, Compressor, Full, Natural
+from fpdfp.precondition.base import Announced, Preconditioner, full, lower, read_mask
 from fpdfp.precondition.coordinates import Fourier, Scaling, Whitening
 from fpdfp.precondition.quantized import SLOPE_LEVELS, filled
 from fpdfp.problem import LocalLosses
 
 Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
-#: The most levels of a slope.
-MOST_LEVELS = 1 << 16
+#: The most levels of a slope, and twice what rounding to float32 may add to a scale.
+MOST_LEVELS, SCALE_ROUNDING = (1 << 31) - 2, 2.0**-23
 #: Fourth powers of bounds of features are sent within 2⁻¹²⁰ and 2¹²⁰.
 LARGEST_POWER = 120
 
@@ -125,29 +126,53 @@ class Gradient(NamedTuple):
     slope: Array
 
 
+class Looked(NamedTuple):
+    """The message of a client: its gradient at a point, and its loss there."""
+
+    slope: Array
+    value: Array
+
+
 class Summed(NamedTuple):
-    """The sum of what clients sent, and by how much rounding to levels may have changed any of its entries."""
+    """The sums of what clients sent, and by how much rounding to levels may have changed any entry of the slope."""
 
     slope: Array
     error: Array
+    value: Array
 
 
 @question("slopes")
 @dataclasses.dataclass(frozen=True)
 class Slopes(Question):
-    """Each client sends its gradient at a point in few levels, so that the server can guess which features matter.
+    """Each client sends its gradient at a point in some levels, of which the server knows the error.
 
-    ``x`` is the point, None for zero. ``mask`` has a one for each feature that is requested, None for all of them.
+    Attributes
+    ----------
+    x
+        The point, None for zero.
+    levels
+        The levels of an entry, from zero to the largest entry of a client.
+    mask
+        A one for each feature that is requested; None for all of them.
+    values
+        Whether losses are requested as well.
     """
 
     x: Announced | None = None
     levels: int = SLOPE_LEVELS
     mask: Announced | None = None
+    values: bool = False
 
-    reveals = reveals(points="x", settings="levels mask", uses="gradients")
+    reveals = reveals(points="x", settings="levels mask values", uses="gradients values")
+    sent_dtype = np.dtype(np.float64)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=MOST_LEVELS))
+        object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=2, at_most=MOST_LEVELS))
+
+    @property
+    def sent_bits(self) -> int:
+        """The bits of the question."""
+        return sum(one.bits for one in (self.x, self.mask) if one is not None)
 
     def points_at(self, shape: Shape) -> Points:
         """Return the point."""
@@ -164,33 +189,40 @@ class Slopes(Question):
         """Return the features that are requested, None for all."""
         if self.mask is None:
             return None
-        mask, count = self.mask.array, shape[-1]
-        if mask.shape != (count,) or not ((mask == 0) | (mask == 1)).all() or not mask.any():
-            raise ValueError(f"mask must have a zero or a one for each of {count} features, and a one at least")
-        return np.flatnonzero(mask)
+        return read_mask(self.mask, shape[-1])
 
     def messages(self, shape: Shape) -> dict[str, tuple[Compressor, Shape]]:
         """Return how the field is sent, and its shape."""
         features = self._features(shape)
         sent = shape if features is None else (*shape[:-1], len(features))
-        return {"slope": (QSGD(self.levels, block=None, norm="max"), sent)}
+        slope = (QSGD(self.levels, block=None, norm="max"), sent)
+        return {"slope": slope} | ({"value": (Full(), ())} if self.values else {})
 
-    def answer(self, local: LocalLosses) -> Gradient:
+    def answer(self, local: LocalLosses) -> Gradient | Looked:
         """Return what clients send."""
         losses = local.losses
-        x = self.points_at(losses.shape).x[0]
-        slope = to_host(local.gradients(losses.xp.asarray(x, dtype=losses.dtype)))
+        x = losses.xp.asarray(self.points_at(losses.shape).x[0], dtype=losses.dtype)
+        with np.errstate(all="ignore"):
+            slope = to_host(local.gradients(x)).astype(np.float64)
+            values = to_host(local.values(x)).astype(np.float64) if self.values else None
         features = self._features(losses.shape)
         if features is not None:
             slope = slope[..., features]
-        return Gradient(np.clip(slope, -1e17, 1e17).astype(np.float32))
+        slope = np.nan_to_num(np.clip(slope, -1e17, 1e17))
+        if values is None:
+            return Gradient(slope)
+        return Looked(slope, np.nan_to_num(values, nan=OUTSIDE, posinf=OUTSIDE).clip(max=OUTSIDE))
 
     def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Summed:
-        """Return the sum over clients, and its error: at most a level of each, of which the largest entry has all."""
-        slope = sent[0].astype(np.float64)
+        """Return the sums over clients, and the error of the slope: at most a level of each client.
+
+        The largest entry that a client sends may be a level below its scale, which float32 has rounded up.
+        """
+        slope = sent.slope.astype(np.float64)
         scales = np.abs(slope).reshape(len(slope), -1).max(axis=1, initial=0.0)
-        error = scales.sum() * (1.0 / self.levels + float(np.finfo(np.float32).eps))
-        return Summed(slope.sum(axis=0), np.asarray(error))
+        error = (1.0 + SCALE_ROUNDING) * scales.sum() / (self.levels - 1)
+        value = np.where(sent.value < OUTSIDE / 2, sent.value, np.inf).sum() if self.values else 0.0
+        return Summed(slope.sum(axis=0), np.asarray(error), np.asarray(value))
 
 
 def divide(sums: Once, count: int) -> Once:

@@ -14,6 +14,8 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
+from fpdfp import _files as files
+
 #: The first bytes of the file; their digest is what the first record follows.
 START = b"fpdfp journal 1\n"
 LENGTH, DIGEST = 4, 32
@@ -65,7 +67,7 @@ class Journal:
             if self._end == 0:
                 self._write(START)
             if new:
-                _flush_directory(self.path.parent)
+                files.sync_directory(self.path.parent)
         except BaseException:
             self.close()
             raise
@@ -123,11 +125,3 @@ class Journal:
             self.records.append(contents)
             self.head, place = head, end
         return place
-
-
-def _flush_directory(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

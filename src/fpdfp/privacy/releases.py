@@ -38,8 +38,8 @@ LongRows = Literal["drop", "scale"]
 KINDS, LOSSES, LONG_ROWS = get_args(Kind), get_args(Loss), get_args(LongRows)
 #: Steps of the integers in one sensitivity.
 GRID = 1 << 20
-#: The most entries of x.
-FEATURES = 10_000
+#: The most entries of x, and the largest: products with rows must be finite, or an error would tell of rows.
+FEATURES, LARGEST_ENTRY = 10_000, 1e100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +96,12 @@ got 'gradient'
             )  # fmt: skip
         if (self.x is not None) != (self.kind in ("gradient", "hessian")):
             raise ArgumentError("x", f"must be given for a gradient or a Hessian alone, and kind is {self.kind!r}")
-        if self.x is not None and (self.x.ndim != 1 or not np.isfinite(self.x).all() or len(self.x) > FEATURES):
-            raise ArgumentError("x", f"must be a vector of at most {FEATURES} finite numbers")
+        if self.x is not None and (
+            self.x.ndim != 1 or not (np.abs(self.x) <= LARGEST_ENTRY).all() or len(self.x) > FEATURES
+        ):
+            raise ArgumentError(
+                "x", f"must be a vector of at most {FEATURES} numbers of at most {LARGEST_ENTRY:g} in size"
+            )
 
     def length(self, features: int) -> int:
         """Return how many integers are sent."""

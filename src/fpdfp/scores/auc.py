@@ -38,8 +38,8 @@ class AUC(Score):
     ----------
     edges
         The edges between cells, by default 1,025 from −8 to 8. For any predictor there are edges for which the bound is
-        at most 1e-3. :meth:`refine` finds them, as a rule in one further exchange, and in more where many rows have
-        the same prediction, until it has a cell of its own.
+        at most 1e-3. :meth:`refine` finds them, as a rule in one further exchange. It takes more where many rows have
+        the same prediction, until that has a cell of its own.
 
     Examples
     --------

@@ -18,6 +18,9 @@ from fpdfp.inference.histograms import ResidualHistogram, ScoreHistogram, merge_
 #: Cells of the linear predictor, of equal width between −REACH and REACH (on the scale of log-odds), and one beyond
 #: each end.
 REACH, CELLS = 8.0, 16384
+#: Where few cells are enough, each has at least a 24th of the rows, or a quarter of those of the rarer outcome if that
+#: is less.
+FEW_CELLS, FEW_OF_RARER = 24, 4
 #: Residuals from −5 to 5 in steps of 0.1, and those beyond.
 RESIDUAL_EDGES = np.arange(-50, 51) / 10
 
@@ -88,6 +91,12 @@ class PredictorCounts:
             np.array([float((one**2).sum()) for one in both]),
             np.bincount(cell, w * chances, size)[filled].astype(np.float32), trials,
         )  # fmt: skip
+
+    @property
+    def least_of_few(self) -> int:
+        """How many rows a cell must have where a curve of few cells is enough."""
+        sums = [int(one.sum(dtype=np.int64)) for one in (self.events, self.others)]
+        return min(sum(sums) // FEW_CELLS, min(sums) // FEW_OF_RARER)
 
     def coarsen(self, least: int) -> PredictorCounts:
         """Return wider cells: on average ``least`` rows or more in those that hold some, and no count below that but 0.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.errors import ArgumentError
+from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.inference.calibration import calibrate
 from fpdfp.inference.information import Information
 from fpdfp.losses.cox import Cox
@@ -29,6 +29,8 @@ EXACT: dict[str, tuple[str, ...]] = {
 }
 #: Means over rows have these of their six sums in common: rows, and the sums of weights and of their squares.
 COMMON, OWN = [0, 1, 3], [2, 4, 5]
+#: The digits of an area under a ROC curve where counts are put together.
+DIGITS = 4
 #: What stands for the infinite deviance outside of the domain of a link: it can be sent, and no step ends there.
 OUTSIDE = 1e100
 
@@ -122,20 +124,40 @@ class SiteScores:
                 found[name][:] = 0.0
         return found
 
-    def change_errors(self, change: Callable[[float], float]) -> Array:
-        """Return the sums with changed sums of absolute errors, if any."""
+    def change_errors(self, change: Callable[[float], float]) -> SiteScores:
+        """Return the same with changed sums of absolute errors, where there are such: they have an edge at each row."""
         sums, names = self.sums.copy(), EXACT["numbers"]
         if self.hits is None and len(sums) == len(COMMON) + len(OWN) * len(names):
             place = len(COMMON) + len(OWN) * names.index("mae")
             sums[place : place + 2] = [change(float(one)) for one in sums[place : place + 2]]
-        return sums
+        return dataclasses.replace(self, sums=sums, more=[one.change_errors(change) for one in self.more])
 
-    def withhold(self, name: str) -> Array:
-        """Return the sums with zeros for one of the means over rows; the names belong to classes."""
-        sums = self.sums.copy()
-        place = len(COMMON) + len(OWN) * EXACT["binary"].index(name)
-        sums[place : place + len(OWN)] = 0.0
-        return sums
+    def without_calibration(self) -> SiteScores:
+        """Return the same without the site's own fit."""
+        return dataclasses.replace(self, own=np.zeros(0), own_sums=[], withheld=(*self.withheld, "calibration"))
+
+    def coarsen(self, least: int, *, few: bool = False) -> SiteScores:
+        """Return the same without counts below the least one: cells are put together, and what stays small is withheld.
+
+        Areas have few digits, so that one pair of rows that changes places does not show. With ``few``, as for further
+        points, there are only as many cells as a curve needs.
+        """
+        sums, hits, areas, withheld = self.sums.copy(), self.hits, self.areas.copy(), list(self.withheld)
+        areas[:, 0], areas[:, 1] = np.round(areas[:, 0], DIGITS), 0.5 * 10.0**-DIGITS
+        try:
+            predictors = [one.coarsen(max(least, one.least_of_few) if few else least) for one in self.predictors]
+        except RefusalError:
+            predictors, areas = [], np.zeros((0, 3))
+            withheld.append("auc")
+        if hits is not None and (0 < hits < least or 0 < self.rows - hits < least):
+            place, hits = len(COMMON) + len(OWN) * EXACT["binary"].index("accuracy"), None
+            sums[place : place + len(OWN)] = 0.0
+            withheld.append("accuracy")
+        residuals = [one.coarsen(least) for one in self.residuals]
+        return dataclasses.replace(
+            self, sums=sums, areas=areas, predictors=predictors, residuals=residuals, hits=hits,
+            withheld=tuple(withheld), more=[one.coarsen(least, few=True) for one in self.more],
+        )  # fmt: skip
 
 
 def score_rows(rows: Predicted, *, scores_only: bool = False) -> SiteScores:

@@ -50,6 +50,13 @@ class LogRank:
             self.events + other.events,
         )
 
+    def coarsen(self, least: int) -> LogRank:
+        """Return the sums; refuse groups of fewer rows, and with fewer events or others than a minimum."""
+        counts = np.concatenate([self.rows, self.events, self.rows - self.events])
+        if ((counts > 0) & (counts < least)).any():
+            raise ArgumentError("group", f"has {self.rows} rows with {self.events} events")
+        return self
+
     @staticmethod
     def of(counts: RiskCounts, rho: float = 0.0) -> LogRank:
         """Return the sums of one stratum.

@@ -1,7 +1,7 @@
-"""How many rows share a sum: of weights, of columns and their combinations, and of a loss at a point.
+"""How each row of a model makes up what is summed at a point: its weight in the gradient, and its curvature.
 
-Every answer of a site is Σ c_i r_i over its rows. It says something of few rows where few of the c_i are large, which
-:func:`effective` measures for c, :func:`shares` for columns and :func:`leverages` for all combinations of columns.
+A gradient is Σ c_i a_i over rows a_i, and a Hessian Σ b_i a_i a_iᵀ. A site's guard looks at c and b before it sends
+such sums: where few rows have most of c or b, the sums are these rows.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csc_array
 from scipy.special import softmax
 
 from fpdfp._typing import Array
@@ -17,57 +16,8 @@ from fpdfp.losses.classes import LINKS, ClassModel, Multinomial, Ordinal, Softma
 from fpdfp.losses.cox import Cox
 from fpdfp.losses.glm import GLM, LeastSquares, Logistic
 
-#: Combinations of columns that are so much shorter than the longest are only rounding.
-ROUNDED = 1e-12
 #: Link functions whose means are in the domain of their families for all coefficients.
 FULL_DOMAIN = ("logit", "probit", "cloglog", "loglog", "cauchit")
-
-
-def effective(weights: Array) -> float:
-    """Return (Σw)²/Σw² of weights of at least 0: how many rows share them; 0 where all are 0.
-
-    >>> effective(np.array([1.0, 1.0, 1.0, 0.0])), effective(np.zeros(3))
-    (3.0, 0.0)
-    """
-    largest = float(weights.max(initial=0.0))
-    if largest == 0.0:
-        return 0.0
-    scaled = weights / largest  # squares of small numbers would be zero
-    return float(scaled.sum() ** 2 / np.square(scaled).sum())
-
-
-def uncommon(X: Any) -> Any:
-    """Return in which rows each column is not at its most common value: a sparse matrix of zeros and ones."""
-    dense = np.asarray(X.toarray() if hasattr(X, "toarray") else X)
-    common = np.zeros(dense.shape[1])
-    for j, column in enumerate(dense.T):
-        values, counts = np.unique(column, return_counts=True)
-        common[j] = values[counts.argmax()] if len(values) else 0.0
-    return csc_array((dense != common).astype(np.float64))
-
-
-def leverages(X: Array) -> Array:
-    """Return each row's share of some combination of columns: 1 if one distinguishes it from all others."""
-    largest = np.abs(X).max(axis=0, initial=0.0)
-    if not largest.any():
-        return np.zeros(len(X))
-    columns = X[:, largest > 0] / largest[largest > 0]  # squares of small numbers would be zero
-    columns = columns / np.sqrt(np.square(columns).mean(axis=0))
-    # Not of products of columns: two that differ by a millionth in one row would be the same there.
-    basis, triangle = np.linalg.qr(columns)
-    vectors, values, _ = np.linalg.svd(triangle)
-    kept = values > ROUNDED * values.max(initial=0.0)
-    return np.asarray(np.square(basis @ vectors[:, : len(values)][:, kept]).sum(axis=1))
-
-
-def shares(X: Array) -> Array:
-    """Return for each column how many effective rows share its deviations from the middle; infinite for a constant.
-
-    >>> shares(np.array([[1.0, 0.0, 5.0], [1.0, 0.0, 5.0], [0.0, 1e-9, 5.0], [0.0, 1.0, 5.0], [0.0, 0.0, 5.0]]))
-    array([ 2.,  1., inf])
-    """
-    deviations = np.abs(X - np.median(X, axis=0))
-    return np.array([effective(one) if one.max(initial=0.0) > 0 else np.inf for one in deviations.T])
 
 
 class OutsideError(Exception):
@@ -77,12 +27,14 @@ class OutsideError(Exception):
 class Response(NamedTuple):
     """The response of rows to a point: the weights of features in the gradient and their curvature, or None.
 
-    ``what`` names them, behind "the curvature" or "the sum".
+    ``what`` says of what they are, behind "the curvature" or "the sum". Curvature is that of outcomes as they are where
+    ``observed`` is true, and otherwise the expected one.
     """
 
     what: str
     slope: Array
     bend: Array | None = None
+    observed: bool = False
 
 
 def respond(losses: Any, x: Array, client: int) -> list[Response]:
@@ -105,7 +57,10 @@ def respond(losses: Any, x: Array, client: int) -> list[Response]:
             return [Response("", slope)]
         if isinstance(losses, Logistic):
             return [Response("", slope, weights * losses._curve(z, y, np.ones(len(y))))]
-        return [Response("", slope, _bend_of(losses, z, y, weights))]
+        # The expected curvature is what fits are told, and the other what the difference of two gradients is a sum by:
+        # with a link that is not canonical it may be nearly one row's where the expected one is not.
+        expected, own_bend = _bend_of(losses, z, y, weights), weights * np.abs(losses._second(z, y))
+        return [Response("", slope, expected), Response(" as observed", slope, own_bend, True)]
 
 
 def _respond_in_classes(losses: Any, x: Array, client: int, weights: Array, codes: Array) -> list[Response]:
@@ -120,7 +75,11 @@ def _respond_in_classes(losses: Any, x: Array, client: int, weights: Array, code
         bends = (weights * (link.chances(z) * link.chances(-z)).T).T
         if not (np.diff(z, axis=1) > 0).all():
             bends = np.full_like(bends, np.nan)  # rounding makes thresholds equal
-        return [one._replace(bend=bends[:, k]) for k, one in enumerate(found)]
+        pairs, count = losses._bends_of(z, codes), z.shape[1]
+        by_threshold = [weights * sum(pairs(k, other) for other in range(count)) for k in range(count)]
+        found = [one._replace(bend=bends[:, k]) for k, one in enumerate(found)]
+        found += [Response(f" of threshold {k}", one) for k, one in enumerate(by_threshold)]
+        return [*found, Response(" as observed", weights * slopes.sum(axis=1), np.abs(sum(by_threshold)), True)]
     p = losses.probabilities(z) if isinstance(losses, Multinomial) else softmax(z, axis=1)
     present = np.flatnonzero(np.bincount(codes, minlength=p.shape[1]))
     pairs = [(int(a), int(b)) for i, a in enumerate(present) for b in present[:i]]
@@ -164,7 +123,7 @@ def respond_at_start(losses: Any, client: int) -> list[Response]:
 
 
 def _bend_of(losses: GLM, z: Array, y: Array, weights: Array) -> Array:
-    """Return the expected curvature of rows; raise OutsideError at a point outside the domain of the loss."""
+    """Return the expected curvature of rows; raise OutsideError where a number is none that could be one elsewhere."""
     family = losses.distribution
     bend = family.functions.weight(z, y, family.parameters) * weights
     value = family.functions.value(z, y, family.parameters)
