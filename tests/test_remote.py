@@ -604,7 +604,7 @@ class TestMistakes:
         crew, there = away(problem)
         with pytest.raises(TypeError, match="problem must have the losses of this engine"):
             fpdfp.solve(problem, rounds=3, engine=crew)
-        with pytest.raises(ValueError, match="method must be one whose clients keep nothing that"):
+        with pytest.raises(ValueError, match="method must be a method whose client memory the server can restore"):
             fpdfp.solve(there, fpdfp.SVRGPDFP(), rounds=3, engine=crew)
         with pytest.raises(NotImplementedError, match=r"single clients .* Cohort.ask_each"):
             there.losses.gradients(np.zeros(12), np.arange(4), 3)

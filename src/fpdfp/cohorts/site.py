@@ -277,7 +277,7 @@ class ClientLedger:
 #: a forged number cannot keep a site busy for long.
 MOST_STEPS = 250_000
 #: Returns losses as a question receives them.
-Offering = Callable[[Question, Losses], Any]
+Offering = Callable[[Question, Any], Any]
 #: The shape and the dtype of each field of a message.
 Layout = dict[str, tuple[Shape, "np.dtype[Any]"]]
 
@@ -306,7 +306,7 @@ class Site:
         Returns the losses as a question receives them; by default with the operations that it declares.
     """
 
-    def __init__(self, losses: Losses, offer: Offering = offer_declared) -> None:
+    def __init__(self, losses: Any, offer: Offering = offer_declared) -> None:
         if not isinstance(losses, Losses):
             raise TypeError(f"load must return one of fpdfp.losses, got {type(losses).__name__}")
         self.offer = offer
