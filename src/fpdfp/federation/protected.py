@@ -90,8 +90,8 @@ SUMMED = (
 #: The least curvature of the rows at a point, relative to that where all have the same prediction, and the inverse of
 #: the most: at points where other sites' rows add nothing, or one site's very much, a sum is that site's.
 LEAST_SHARE = 0.05
-#: As how many refusals a number counts that is too large: how many sites have one is told, and halving a range finds
-#: the size of the largest.
+#: A number that is too large counts as this many refusals: the number of sites with one is sent, and halving a range
+#: finds the size of the largest.
 OVERFLOW = 10
 #: How many runs a site remembers the keys of, and how many models.
 RUNS, MODELS = 16, 16
@@ -619,7 +619,7 @@ def check_share(losses: Any, x: Array) -> None:
 
 
 def compare_curvatures(losses: Any, found: list[float]) -> None:
-    """Refuse curvatures of a site's rows that are next to nothing, or very large, beside those of a constant."""
+    """Refuse a curvature of a site's rows that is next to nothing or very large, relative to the usual one."""
     usual = usual_curvatures(losses)
     unbounded = isinstance(losses, GLM) and losses.distribution.link not in FULL_DOMAIN
     for here, there in zip(found or [0.0] * len(usual), usual, strict=True):
