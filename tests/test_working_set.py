@@ -186,7 +186,7 @@ def test_slopes_are_those_at_a_point(problem: fpdfp.Problem) -> None:
         [(compressor, shape)] = question.messages(problem.model.shape).values()
         assert sent.slope.shape[1:] == shape
         decoded = compressor.compress(sent.slope, Draws(0, 0, everyone), 0).values
-        mean = question.add_up(type(sent)(decoded), everyone)[0] / 3
+        mean = question.add_up(sent._replace(slope=decoded), everyone)[0] / 3
         np.testing.assert_allclose(mean, problem.gradient(point), atol=np.abs(sent.slope).max() / 255)
     with pytest.raises(ValueError, match=r"x must have shape \(600,\), got \(2,\)"):
         Slopes(Announced.plain(np.ones(2, dtype=np.float32))).answer(problem.local(everyone))

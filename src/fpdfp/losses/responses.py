@@ -82,8 +82,8 @@ def _respond_in_classes(losses: Any, x: Array, client: int, weights: Array, code
         return [*found, Response(" as observed", weights * slopes.sum(axis=1), np.abs(sum(by_threshold)), True)]
     p = losses.probabilities(z) if isinstance(losses, Multinomial) else softmax(z, axis=1)
     present = np.flatnonzero(np.bincount(codes, minlength=p.shape[1]))
-    pairs = [(int(a), int(b)) for i, a in enumerate(present) for b in present[:i]]
-    found += [Response(f" between classes {b} and {a}", weights, weights * p[:, a] * p[:, b]) for a, b in pairs]
+    couples = [(int(a), int(b)) for i, a in enumerate(present) for b in present[:i]]
+    found += [Response(f" between classes {b} and {a}", weights, weights * p[:, a] * p[:, b]) for a, b in couples]
     return found
 
 
