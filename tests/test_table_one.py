@@ -14,10 +14,17 @@ from scipy import stats
 import fpdfp
 from fpdfp.cohorts.question import questions
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
-from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion, Histograms, summarise
 from fpdfp.federation.guard import KINDS
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.questions import SchemaQuestion, SumsQuestion, read_answer, write_answer
+from fpdfp.federation.questions import (
+    DescriptionQuestion,
+    HistogramQuestion,
+    Histograms,
+    SchemaQuestion,
+    SumsQuestion,
+    read_answer,
+    write_answer,
+)
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Column
@@ -212,7 +219,7 @@ def test_coarse_counts_hide_fewer_rows_than_a_cell() -> None:
 def test_forged_answers_and_questions_are_refused() -> None:
     table = SiteTable.read(study())
     question = DescriptionQuestion(("age",), (Coded("stage", "stage", ("I", "II", "III")),))
-    tree = write_answer(summarise(table, question.columns, question.factors, None))
+    tree = write_answer(table.answer(question))
     assert read_answer(question, tree).rows.tolist() == [600]
     changes: list[dict[str, Any]] = [
         {"rows": np.array([10])}, {"means": np.array([[np.nan]])}, {"known": np.zeros((2, 1), dtype=np.int64)},

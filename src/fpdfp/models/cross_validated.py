@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fpdfp._typing import Array
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.losses.classes import Link
 from fpdfp.losses.cox import Ties
 from fpdfp.methods.base import Method

@@ -15,10 +15,19 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.cohort import LocalCohort, TableCohort
-from fpdfp.federation.columns import Agreed, Levels, Schemas
-from fpdfp.federation.descriptives import DescriptionQuestion, Descriptions, HistogramQuestion, Histograms, find_edges
-from fpdfp.federation.questions import POWERS, LogRankQuestion, MomentsQuestion, RiskQuestion, SchemaQuestion
+from fpdfp.federation.cohort import Agreed, Levels, LocalCohort, Schemas, TableCohort
+from fpdfp.federation.questions import (
+    POWERS,
+    DescriptionQuestion,
+    Descriptions,
+    HistogramQuestion,
+    Histograms,
+    LogRankQuestion,
+    MomentsQuestion,
+    RiskQuestion,
+    SchemaQuestion,
+    find_edges,
+)
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.parsing import parse
 from fpdfp.formula.tree import Categorical, Coded, Column, Formula, Level, Numeric, Survival

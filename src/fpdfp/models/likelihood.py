@@ -271,11 +271,6 @@ class FirthSearch:
     x ← x + (I + C)⁻¹ (∇ℓ + ∇½ log det I), with C a correction of the curvature (:class:`Likelihood`), from the end of
     one round of the model's own fit. Columns that others determine keep zero.
 
-    Attributes
-    ----------
-    exchanges, rounds, up, down
-        The exchanges of all steps, further rounds, and the bits.
-
     References
     ----------
     D. Firth, "Bias reduction of maximum likelihood estimates", Biometrika 80 (1993); G. Heinze and M. Schemper, "A
@@ -284,9 +279,6 @@ class FirthSearch:
     """
 
     name = "Firth's penalty"
-
-    def __init__(self) -> None:
-        self.exchanges = self.rounds = self.up = self.down = 0
 
     def alternate(
         self, fitting: Fitting, problem: Problem, method: Any, rebuild: Callable[[], Problem]
@@ -303,7 +295,7 @@ class FirthSearch:
         likelihood.free = np.arange(len(start)) if alias is None else alias.kept
         moved = begun.x.astype(np.float64).ravel() if alias is None else alias.move(begun.x.astype(np.float64).ravel())
         place = likelihood.maximise(likelihood.at(moved))
-        self.exchanges, self.up, self.down = likelihood.exchanges, likelihood.up, likelihood.down
+        fitting.up, fitting.down = fitting.up + likelihood.up, fitting.down + likelihood.down
         objective = place.deviance / (2.0 * float(problem.losses.sizes.sum()))
         size = float(np.linalg.norm(place.score[place.free]))
         certificate = Certificate(

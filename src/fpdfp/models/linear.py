@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from fpdfp._typing import Array
 from fpdfp.compress.plain import plain_bits
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Gaussian
 from fpdfp.formula.coding import Imputation

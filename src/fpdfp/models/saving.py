@@ -18,7 +18,7 @@ import numpy as np
 from fpdfp._files import write_whole
 from fpdfp._typing import Array
 from fpdfp.cohorts.serialization import validate
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError, MessageError, ModelFileError, StorageError
 from fpdfp.families import Family
 from fpdfp.federation.questions import Distribution, dump

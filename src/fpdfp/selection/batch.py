@@ -286,7 +286,7 @@ class Batch:
         if np.isfinite(self.problem.smooth_value(zero.reshape(self.problem.model.shape))):
             return zero
         from fpdfp.engines.choice import choose_method
-        from fpdfp.engines.options import RunOptions
+        from fpdfp.engines.prepare import RunOptions
         from fpdfp.engines.solve import run
 
         options = RunOptions(rounds=50, tol=0.1, progress=False)
