@@ -182,7 +182,9 @@ def meta(name: str, sites: int, rng: np.random.Generator) -> list[bool]:
     fits = fpdfp.fit_sites(fpdfp.FederatedGLM("gaussian"), pd.DataFrame({"x": X[:, 0], "y": y, "site": site}), "y ~ x",
                            groups="site")  # fmt: skip
     found = fits.meta("x")
-    pooled = {"meta, fixed": "fixed", "meta, random": "random", "meta, DerSimonian-Laird": "dersimonian_laird"}[name]
+    pooled = {"meta, fixed": "fixed", "meta, Knapp-Hartung": "random", "meta, DerSimonian-Laird": "dersimonian_laird"}[
+        name
+    ]
     one = getattr(found, pooled)
     return [bool(one.lower <= 0.4 <= one.upper)]
 
@@ -277,7 +279,7 @@ CASES: dict[str, Callable[[str, int, np.random.Generator], list[bool]]] = {
     "ordinal": ordinal,
     "multinomial": multinomial,
     "firth": firth,
-    **dict.fromkeys(("meta, fixed", "meta, random", "meta, DerSimonian-Laird"), meta),
+    **dict.fromkeys(("meta, fixed", "meta, Knapp-Hartung", "meta, DerSimonian-Laird"), meta),
     **dict.fromkeys(("auc", "calibration"), evaluation),
     "concordance": concordance,
     "kaplan-meier": kaplan_meier,
