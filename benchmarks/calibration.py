@@ -10,6 +10,7 @@ up to 2° and noise of 0 to 10 % of the largest line integral. A line is printed
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import multiprocessing
 import time
@@ -23,6 +24,7 @@ import numpy as np
 from benchmarks import _tools
 from fpdfp import ct
 from fpdfp._typing import Array
+from fpdfp.ct import calibration
 
 SIZE = {"views": 60, "source": 256.0, "panel": 384.0}
 PHANTOMS, NOISES = ("thorax", "shepp_logan"), (0.0, 0.02, 0.05, 0.1)
@@ -55,9 +57,10 @@ def scan_of(sense: int, offset: float, tilt: float, *, arc: float, share: float)
     return made, nominal
 
 
-def one(seed: int) -> dict[str, Any]:
+def one(seed: int, steps: int) -> dict[str, Any]:
     """Make a scan, calibrate it, and return what was true and what was found."""
     warnings.simplefilter("ignore")
+    calibration.STEPS = steps
     rng = np.random.default_rng(seed)
     sense, offset, tilt = int(rng.choice([1, -1])), float(rng.uniform(-8, 8)), float(rng.uniform(-2, 2))
     arc, share = float(rng.choice([360.0, 225.0])), float(rng.choice([1.0, 0.75]))
@@ -94,12 +97,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scans", type=int, default=50)
     parser.add_argument("--processes", type=int, default=1, help="scans that are calibrated at a time")
+    parser.add_argument(
+        "--steps", type=int, default=calibration.STEPS, help="of conjugate gradients where tilts are sought"
+    )
     parser.add_argument("--picture", type=Path, default=None)
     given = parser.parse_args()
     rows = []
     # Not forked: Numba's OpenMP threads do not survive that.
     with ProcessPoolExecutor(given.processes, multiprocessing.get_context("spawn")) as pool:
-        for row in pool.map(one, range(given.scans)):
+        for row in pool.map(functools.partial(one, steps=given.steps), range(given.scans)):
             rows.append(row)
             print(json.dumps(row), flush=True)
     table = []

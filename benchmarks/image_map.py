@@ -65,7 +65,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
 
 
 def fit(images: Array, y: Array, sites: Array | None, penalty: Any, tol: float) -> Any:
-    model = fpdfp.FederatedLogisticRegression(penalty, run=fpdfp.RunOptions(rounds=1000, tol=tol))
+    model = fpdfp.FederatedLogisticRegression(penalty, standardize=False, run=fpdfp.RunOptions(rounds=1000, tol=tol))
     return model.fit(images, y, sites)
 
 
@@ -75,7 +75,7 @@ def space_net(images: Array, y: Array, penalty: Any, limit: float) -> tuple[Arra
     began, trace = time.perf_counter(), []
 
     def note(values: dict[str, Any]) -> bool:
-        trace.append((time.perf_counter() - began, float(values["objective"][-1]) / len(y)))
+        trace.append((time.perf_counter() - began, float(values["old_energy"]) / len(y)))
         return trace[-1][0] > limit
 
     w, _, _ = solvers.tvl1_solver(

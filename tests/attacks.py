@@ -30,6 +30,7 @@ import pandas as pd
 import fpdfp
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import (
+    ANYWHERE,
     At,
     Bounds,
     Constants,
@@ -40,17 +41,16 @@ from fpdfp.cohorts.losses import (
     LocalModels,
     Overdispersions,
     Spread,
+    SumsAt,
 )
 from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, HeldScores
 from fpdfp.cohorts.requests import Address, Place, Request
-from fpdfp.cohorts.sums import ANYWHERE, SumsAt
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
-from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
 from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.questions import Distribution, ModelSpec
+from fpdfp.federation.questions import DescriptionQuestion, Distribution, HistogramQuestion, ModelSpec
 from fpdfp.federation.table import SiteTable
 from fpdfp.folds import Folds
 from fpdfp.formula.coding import Design, Term
@@ -365,7 +365,7 @@ def compute_at(site: Site, rng: np.random.Generator, x: Any) -> Any:
 def arrays_in(tree: Any, asked: Any) -> Iterator[Any]:
     """Yield all arrays of numbers in a reply."""
     if isinstance(asked, Evaluations) and not isinstance(asked, DualSums) and tree:
-        sent = Evaluated(*tree[asked.name]["arrays"])
+        sent = Evaluated(**tree[asked.name])
         with contextlib.suppress(ValueError):  # numbers outside of a domain
             yield from asked.add_up(sent, np.arange(len(sent.numbers))).slopes
     elif isinstance(tree, dict):

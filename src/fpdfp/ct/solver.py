@@ -78,7 +78,7 @@ class Solver:
         self.v = module.zeros((3 if second is None else 9, *geometry.volume), dtype=data.dtype)
         self.w = module.zeros(geometry.volume, dtype=data.dtype)
         #: The slopes s of the last step, and where the next one starts; empty for a total variation.
-        self.slopes = module.zeros((3, *((0, 0, 0) if second is None else geometry.volume)), dtype=data.dtype)
+        self.slopes: Array = module.zeros((3, *((0, 0, 0) if second is None else geometry.volume)), dtype=data.dtype)
         self.slopes_start = self.slopes
         self.restart(tv)
 
@@ -257,7 +257,7 @@ class Solver:
 
 def _ahead(new: Array, old: Array, beta: float) -> Array:
     """Return new + β (new − old), with one array that is written once."""
-    ahead = new - old
+    ahead: Array = new - old
     ahead *= beta
     ahead += new
     return ahead

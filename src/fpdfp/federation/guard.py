@@ -43,11 +43,11 @@ from fpdfp.federation import outbox
 from fpdfp.federation.approvals import Approvals
 from fpdfp.federation.audit import Audit
 from fpdfp.federation.budget import Budget
-from fpdfp.federation.descriptives import group_rows, values_of
 from fpdfp.federation.keys import Asker
 from fpdfp.federation.policy import IDENTIFIERS, Policy, matches, refuse, sentences
 from fpdfp.federation.questions import LogRankQuestion, Sums
 from fpdfp.federation.rollback import say_full
+from fpdfp.federation.table import group_rows, values_of
 from fpdfp.federation.text import log
 from fpdfp.federation.wording import describe, write_design
 from fpdfp.formula.coding import Design, InverseWeights
