@@ -177,10 +177,11 @@ def test_the_end_of_a_connection_is_not_waited_for_without_a_limit(monkeypatch: 
     import types
 
     from fpdfp.federation import connection
+    from fpdfp.federation.framing import Inbox
 
     monkeypatch.setattr(connection, "LAST_WORDS", 0.1)
     stream = connection.Stream.__new__(connection.Stream)
-    stream._unsent = connection.Inbox()
+    stream._unsent = Inbox()
     stream._channel = types.SimpleNamespace(close=lambda: time.sleep(1000))
     started = time.monotonic()
     stream.close()
