@@ -847,7 +847,7 @@ def test_models_of_columns_that_differ_in_one_row(desks: Any) -> None:
     def attack(ask: Ask) -> Any:
         both = [model(design(Column("died"), Column(name), *map(Column, FEATURES))) for name in ("odd", "nearly")]
         first, second = (ask(one, Request((Informations(np.zeros(4)),), EVERYONE)) for one in both)
-        told = [one["information"]["arrays"][2][0] for one in (first, second)]
+        told = [one["information"]["hessian"][0] for one in (first, second)]
         return (told[0] - told[1])[[1, 3, 6]] / (told[0] - told[1])[6]
 
     np.testing.assert_allclose(attack(desks(Policy(off=frozenset({"values"})))), ROWS[PERSON], rtol=1e-6)

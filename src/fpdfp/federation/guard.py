@@ -1007,7 +1007,8 @@ class RequestGuard:
         #: Whether an analysis began with the request that is being answered.
         self._new = False
         #: Seconds to wait for a person who releases a reply, and the clock by which the hours of the policy are judged.
-        self.wait, self.clock = WAIT, datetime.datetime.now
+        self.wait = WAIT
+        self.clock: Callable[[], datetime.datetime] = datetime.datetime.now
 
     def __enter__(self) -> Self:
         return self
@@ -1346,8 +1347,8 @@ class RequestGuard:
         if name not in self._models:
             if "spec" not in asked:
                 return {"needs_model": True}
-            model = self._make(asked["spec"])
-            self._models[name] = Site(GuardedData(model, ALL), lambda question, data: data.offer(question))
+            data: Any = GuardedData(self._make(asked["spec"]), ALL)
+            self._models[name] = Site(data, _offer)
             if len(self._models) > MODELS:
                 self._models.popitem(last=False)
         self._models.move_to_end(name)
@@ -1380,6 +1381,12 @@ class RequestGuard:
             sequence = number if type(number) is int else 0
             envelope = outbox.Envelope(str(asked.get("run", "")), sequence, self.name, reply)
             outbox.keep(outbox.seal(envelope), self.folder / OUTBOX, self.wait if waits else 0.0)
+
+
+def _offer(question: Question, data: Any) -> GuardedData:
+    """Return the data of a model as a question gets them."""
+    offered: GuardedData = data.offer(question)
+    return offered
 
 
 def _declare(asked: dict[str, Any]) -> dict[str, Any]:

@@ -75,8 +75,8 @@ def _respond_in_classes(losses: Any, x: Array, client: int, weights: Array, code
         bends = (weights * (link.chances(z) * link.chances(-z)).T).T
         if not (np.diff(z, axis=1) > 0).all():
             bends = np.full_like(bends, np.nan)  # rounding makes thresholds equal
-        pairs, count = losses._bends_of(z, codes), z.shape[1]
-        by_threshold = [weights * sum(pairs(k, other) for other in range(count)) for k in range(count)]
+        bend_of, count = losses._bends_of(z, codes), z.shape[1]
+        by_threshold = [weights * sum(bend_of(k, other) for other in range(count)) for k in range(count)]
         found = [one._replace(bend=bends[:, k]) for k, one in enumerate(found)]
         found += [Response(f" of threshold {k}", one) for k, one in enumerate(by_threshold)]
         return [*found, Response(" as observed", weights * slopes.sum(axis=1), np.abs(sum(by_threshold)), True)]
