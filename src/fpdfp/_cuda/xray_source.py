@@ -235,9 +235,9 @@ __global__ void sum_twice(
 #define TILE 16
 #define DEPTH 64
 
-// How a column crosses a plane: the distance of knots in rows, the first knot counted from the row `base`, which line it
-// crosses first (note / 4 - 1), whether all knots are on the panel (1) and not too far apart (2), and what it gives to
-// the two lines.
+// How a column crosses a plane: the distance of knots in rows, the first knot counted from the row `base`, which line
+// it crosses first (note / 4 - 1), whether all knots are on the panel (1) and not too far apart (2), and what it gives
+// to the two lines.
 struct __align__(8) Crossing { float spacing, start; int base, note; float near_weight, far_weight; };
 
 struct Knot { int i; float f; unsigned twice, once; };
@@ -264,7 +264,8 @@ __device__ __forceinline__ void read(Knot& knot, const unsigned* sums) {
 __device__ __forceinline__ float bend(const Knot& left, const Knot& at, const Knot& right) {
     const unsigned turns = (unsigned)(left.i - 2 * at.i + right.i);
     const int whole = (int)(left.twice - 2 * at.twice + right.twice - at.once * turns);
-    return fmaf(right.f, (float)(int)(right.once - at.once), fmaf(left.f, (float)(int)(left.once - at.once), (float)whole));
+    const float below = (float)(int)(left.once - at.once), above = (float)(int)(right.once - at.once);
+    return fmaf(right.f, above, fmaf(left.f, below, (float)whole));
 }
 
 // What one crossing gives to two neighbouring voxels of a lane; `sums` begins at the row of the crossing.
