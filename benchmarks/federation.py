@@ -31,14 +31,13 @@ import fpdfp
 from benchmarks import _federation as trial
 from benchmarks import _tools
 from fpdfp.federation.agent import Agent
+from fpdfp.federation.analyst import Asking, FederationEngine
 from fpdfp.federation.connection import Connection, enrol
-from fpdfp.federation.engine import Asking, FederationEngine
 from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.hub import serve
-from fpdfp.federation.keys import read_invitation
+from fpdfp.federation.keys import Study, read_invitation
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.rehearse import free_port
-from fpdfp.federation.study import Study
 
 RUNS = 3
 #: Sites, and processes that they are in.
@@ -138,7 +137,7 @@ def running(sites: int) -> Iterator[tuple[Connection, list[str]]]:
             for first, last in itertools.pairwise(edges):
                 start("attend", f"Path({name!r})", sites, first, last)
             until = time.monotonic() + 300
-            while sum(site["online"] for site in link.status(60.0)["sites"]) < sites:
+            while sum(site.online for site in link.status(60.0).sites) < sites:
                 if time.monotonic() > until or any(process.poll() is not None for process in processes):
                     raise RuntimeError("not all sites have come")
                 time.sleep(0.2)
@@ -193,7 +192,7 @@ def measure(link: Connection, names: list[str], rounds: int) -> dict[str, Any]:
             "counted_bytes": statistics.median(counted[1:]),
             "absent": engine.totals.absent,
         }
-    found["latency"] = link.measured.latency
+    found["latency"] = link.usage.latency
     return found
 
 

@@ -65,7 +65,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
 
 
 def fit(images: Array, y: Array, sites: Array | None, penalty: Any, tol: float) -> Any:
-    model = fpdfp.FederatedLogisticRegression(penalty, run=fpdfp.RunOptions(rounds=1000, tol=tol))
+    model = fpdfp.FederatedLogisticRegression(penalty, standardize=False, run=fpdfp.RunOptions(rounds=1000, tol=tol))
     return model.fit(images, y, sites)
 
 

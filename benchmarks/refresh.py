@@ -111,15 +111,15 @@ def main() -> None:
     fewest = min(one["refreshed"] / one["bound"] for one in found.values())
     page = f"""# Asking for second moments again
 
-Made by `python -m benchmarks.refresh --seeds {arguments.seeds}`, whose help says what is run. Rounds until a
+Made by `python -m benchmarks.refresh --seeds {arguments.seeds}`, whose help describes the runs. Rounds until a
 relative gap of 1e-6 is certified, medians over {arguments.seeds} draws of the data, with the second moments of
-a bound of the Hessian, with those at the solution, and with moments that are asked for again at a relative gap
+a bound of the Hessian, with those at the solution, and with moments that are requested again at a relative gap
 of 1e-2. All of them are exact and their bits are not counted, which favours asking again.
 
 {markdown(header, lines)}
-"Curvature left" is the trace of the Hessian at the solution divided by that of the bound. A run that asked
+"Curvature left" is the trace of the Hessian at the solution divided by the trace of the bound. A run that asked
 again took at least {fewest:.2f} times the rounds of one that kept its first moments, and asking again costs
-bits as well. Therefore a run keeps the preconditioner that it has begun with, unless features are left out and
+bits as well. Therefore a run keeps the preconditioner that it has begun with, unless features are excluded and
 it begins anew with the others.
 
 Measured on {_tools.machine()}.

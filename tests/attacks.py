@@ -30,6 +30,7 @@ import pandas as pd
 import fpdfp
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.losses import (
+    ANYWHERE,
     At,
     Bounds,
     Constants,
@@ -40,17 +41,16 @@ from fpdfp.cohorts.losses import (
     LocalModels,
     Overdispersions,
     Spread,
+    SumsAt,
 )
 from fpdfp.cohorts.many_points import ZERO, DualSums, Evaluated, Evaluations, HeldScores
 from fpdfp.cohorts.requests import Address, Place, Request
-from fpdfp.cohorts.sums import ANYWHERE, SumsAt
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
-from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
 from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.questions import Distribution, ModelSpec
+from fpdfp.federation.questions import DescriptionQuestion, Distribution, HistogramQuestion, ModelSpec
 from fpdfp.federation.table import SiteTable
 from fpdfp.folds import Folds
 from fpdfp.formula.coding import Design, Term
@@ -365,7 +365,7 @@ def compute_at(site: Site, rng: np.random.Generator, x: Any) -> Any:
 def arrays_in(tree: Any, asked: Any) -> Iterator[Any]:
     """Yield all arrays of numbers in a reply."""
     if isinstance(asked, Evaluations) and not isinstance(asked, DualSums) and tree:
-        sent = Evaluated(*tree[asked.name]["arrays"])
+        sent = Evaluated(**tree[asked.name])
         with contextlib.suppress(ValueError):  # numbers outside of a domain
             yield from asked.add_up(sent, np.arange(len(sent.numbers))).slopes
     elif isinstance(tree, dict):
@@ -410,7 +410,9 @@ class Rows:
             free = numbers - (spread > 0).all()  # directions have one number less where none is the same in all rows
             if free < 2 or far.any() or np.linalg.matrix_rank(own / units, tol=1e-4) < end:
                 continue  # too many vectors are near to one of the rows
-            rows = np.concatenate([own, own[[5]] + own[[9]]] if len(own) == ROWS else [own]) / units
+            # A row that is zero in some measured columns is along an axis, as many a difference is.
+            there = (own[:, measured] != 0).all(axis=1)
+            rows = np.concatenate([own[there], own[[5]] + own[[9]]] if len(own) == ROWS else [own[there]]) / units
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
             # So near to a row that none of a hundred million vectors at random is.
             self._known.append((end, units, rows, min((3e-15) ** (1.0 / free), 1e-2)))
@@ -807,6 +809,7 @@ def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found
         site.guard.audit.append = lambda **_: None  # type: ignore[assignment, method-assign, return-value]
         while made < tries and site.answered < answered and not (until_found and found):
             made += 1
+            site.guard.budget.spent.columns.clear()  # in place of a site that was not asked yet
             with np.errstate(all="ignore"):
                 found += choose(rng)(site, rng)
         site.guard.audit.close()

@@ -18,7 +18,7 @@ from fpdfp.cohorts.requests import Request
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.datasets import Moments
 from fpdfp.errors import Refusal
-from fpdfp.federation.engine import refusal
+from fpdfp.federation.analyst import refusal
 from fpdfp.federation.guard import ALL, GuardedData, Model, digest_of
 from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.keys import Asker

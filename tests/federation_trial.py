@@ -19,12 +19,11 @@ from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.site import Site
 from fpdfp.errors import MessageError
 from fpdfp.federation.agent import Agent
+from fpdfp.federation.analyst import Asking, FederationEngine
 from fpdfp.federation.connection import Connection, enrol
-from fpdfp.federation.engine import Asking, FederationEngine
 from fpdfp.federation.framing import Backoff
 from fpdfp.federation.hub import Hub
-from fpdfp.federation.keys import Asker, Identity, read_invitation
-from fpdfp.federation.study import Study
+from fpdfp.federation.keys import Asker, Identity, Study, read_invitation
 
 SITES = ("north", "east", "south")
 MODEL = {"trial": 1}
@@ -187,7 +186,7 @@ class Trial:
         return engine
 
     def online(self) -> set[str]:
-        return {site["name"] for site in self.link.status()["sites"] if site["online"]}
+        return {site.name for site in self.link.status().sites if site.online}
 
     def wait(self, sites: Sequence[str] = SITES, seconds: float = 10.0) -> None:
         until = time.monotonic() + seconds

@@ -19,11 +19,11 @@ import numpy as np
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import check_rows, decode_once, decode_update
 from fpdfp.cohorts.losses import At, Bounds, LossBounds
-from fpdfp.cohorts.question import Columns
+from fpdfp.cohorts.question import Question
 from fpdfp.cohorts.remote import RemoteLosses
-from fpdfp.cohorts.requests import Reply, Request, Update
+from fpdfp.cohorts.requests import Reply, Request
 from fpdfp.cohorts.serialization import pack, unpack
-from fpdfp.cohorts.site import Site
+from fpdfp.cohorts.site import Site, Update
 from fpdfp.losses.base import Losses
 from tests import fuzz_requests
 from tests.fuzz import attempt
@@ -91,29 +91,30 @@ def read(answered: Answered, tree: Any) -> list[Any]:
             bounds = LossBounds(np.ones(len(given.sizes)), 0.0)
             away = RemoteLosses(Loopback(fuzz_requests.problems()["graph"], sites=1), [given], [bounds])
             found += [away.sizes, *away.constants()]
-        elif ask.answers is Columns:
+        elif ask.answers is Question.answers:
             assert asked.about.clients is not None
-            found += decode_once(given, asked.about.clients, ask.messages(losses.shape), ask.sent_dtype).arrays
+            found += decode_once(given, asked.about.clients, ask.messages(losses.shape), ask.sent_dtype).arrays.values()
         elif isinstance(ask, Update):
             assert site.job is not None
             shapes = site.job.algorithm.reply_shapes()
             clients = np.arange(rows) if ask.clients is None else ask.clients
             done = decode_update(given, clients, shapes, site.job.compressors, losses.dtype, "cpu", None)
-            if done.shapes != list(shapes.values()) or len(done.arrays[0]) != len(clients):
+            if done.shapes != list(shapes.items()) or len(next(iter(done.arrays.values()))) != len(clients):
                 raise AssertionError("its arrays have other shapes")
-            found += [*done.arrays, np.array(done.work)]
+            found += [*done.arrays.values(), np.array(done.work)]
         elif isinstance(ask, Bounds):
             check_rows(given.lipschitz, (rows,))
             found += [given.lipschitz[np.isfinite(given.lipschitz)]]
         elif part == "memory":
-            found += given.memory.values()
+            found += given.values()
         elif part == "duals":
             found += [array for array in vars(given).values() if array is not None]
         else:
+            taken = given if isinstance(given, dict) else vars(given)
             wanted = {"constants": (), "answers": (2,), "values": (), "gradients": losses.shape}
             for name in ask.parts if isinstance(ask, At) else [part]:
-                check_rows(getattr(given, name), (rows, *wanted[name]))
-                found.append(getattr(given, name))
+                check_rows(taken.get(name), (rows, *wanted[name]))
+                found.append(taken[name])
     return found
 
 

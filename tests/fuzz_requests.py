@@ -29,12 +29,11 @@ import fpdfp
 from fpdfp import compress, linops, methods, penalties, precondition, steps
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.local import clients_of
-from fpdfp.cohorts.losses import Informations, Jeffreys, LocalModels, Overdispersions, Spread
+from fpdfp.cohorts.losses import Informations, Jeffreys, LocalModels, Overdispersions, Spread, SumsAt
 from fpdfp.cohorts.many_points import DualSums, Evaluations, HeldScores
 from fpdfp.cohorts.question import questions
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.cohorts.site import Site
-from fpdfp.cohorts.sums import SumsAt
 from fpdfp.errors import MessageError
 from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import FeatureBounds, Slopes

@@ -84,8 +84,7 @@ def reaches(
 
 def prepare(problem: fpdfp.Problem, method: Any, **options: Any) -> Any:
     """Return the algorithm that ``solve`` would run."""
-    from fpdfp.engines.options import RunOptions
-    from fpdfp.engines.prepare import prepare
+    from fpdfp.engines.prepare import RunOptions, prepare
 
     return prepare(problem, method, RunOptions(**{"rounds": 10} | options)).algorithm
 

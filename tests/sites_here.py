@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import datetime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +11,7 @@ import fpdfp
 from fpdfp.cohorts.serialization import unpack
 from fpdfp.federation.agent import respond
 from fpdfp.federation.cohort import LocalCohort
-from fpdfp.federation.connection import Measured, Usage
+from fpdfp.federation.connection import SiteStatus, Status, Usage
 from fpdfp.federation.framing import Message, Receiver
 from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.keys import About
@@ -25,7 +25,7 @@ class LinkHere:
     """The way to sites in this process, in place of a connection to a hub; ``seen`` has what each exchange asked."""
 
     def __init__(self, table: Any, folder: Path, policy: Policy | None, by: str) -> None:
-        self.measured, self.usage = Measured(), Usage()
+        self.usage = Usage()
         #: The requests of each exchange, to the first site, in words.
         self.seen: list[str] = []
         self.sites: dict[str, tuple[About, RequestGuard, ReplayGuard, Receiver]] = {}
@@ -49,10 +49,10 @@ class LinkHere:
             self.usage.down, self.usage.up = self.usage.down + len(parcel), self.usage.up + len(found[name])
         return found
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Return who is there: everyone."""
-        sites = [{"name": name, "state": "joined", "online": True, "since": time.time()} for name in self.sites]
-        return {"study": "study", "software": fpdfp.__version__, "sites": sites, "warnings": []}
+        now = datetime.datetime.now(datetime.UTC)
+        return Status("study", fpdfp.__version__, [SiteStatus(name, "joined", True, now) for name in self.sites], [])
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -270,7 +270,7 @@ class TestMoments:
         request = Request((Exact("moments"),), Address(place=Place(np.array([0]), None, 1.0, 0), clients=np.array([0])))
 
         def attack(desk: Desk) -> Any:
-            triangle = ask(desk, request, model={"family": "LeastSquares"})["exact_moments"]["arrays"][0][0]
+            triangle = ask(desk, request, model={"family": "LeastSquares"})["exact_moments"]["triangle"][0]
             gram = np.zeros((6, 6))
             gram[np.tril_indices(6)] = triangle
             values, vectors = np.linalg.eigh(gram + np.tril(gram, -1).T)

@@ -12,7 +12,7 @@ import pytest
 import fpdfp
 from fpdfp import ShiftedPDFP, compress, linops, losses, penalties
 from fpdfp.engines.choice import name_method, predict_prices
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.precondition import agreement
 from tests import helpers
 

@@ -18,7 +18,7 @@ from fpdfp.cohorts.remote import RemoteEngine
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.cohorts.site import Site
 from fpdfp.engines.choice import choose_method, name_method
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.federation.questions import (

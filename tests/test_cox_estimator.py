@@ -20,8 +20,8 @@ from fpdfp import FederatedCoxRegression
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError, SeparationError
 from fpdfp.federation import questions
+from fpdfp.federation.analyst import refusal
 from fpdfp.federation.cohort import LocalCohort, TableCohort
-from fpdfp.federation.engine import refusal
 from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import BaselineQuestion, ConcordanceQuestion, RiskQuestion

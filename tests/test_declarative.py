@@ -25,7 +25,7 @@ from fpdfp.cli import app
 from fpdfp.declarative import build, diagnosis, results, settings
 from fpdfp.declarative.runner import Job
 from fpdfp.declarative.settings import NOT_IN_RUN, Case, read, run_options
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.runs import load, toml
 from fpdfp.runs.folder import write_file, write_json

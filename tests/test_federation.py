@@ -20,7 +20,7 @@ from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import AbsentError, RefusalError
 from fpdfp.federation import keys
 from fpdfp.federation.agent import respond
-from fpdfp.federation.engine import Asking, gather_answers
+from fpdfp.federation.analyst import Asking, gather_answers
 from fpdfp.federation.framing import Message, clock_difference
 from fpdfp.federation.keys import About
 from fpdfp.federation.rollback import ReplayGuard
@@ -60,7 +60,7 @@ def test_same_bits_as_a_simulation(shared: Trial, whole: fpdfp.Problem, method: 
     np.testing.assert_array_equal(result.v, expected.v)
     assert (result.traffic.up, result.traffic.down) == (expected.traffic.up, expected.traffic.down)
     assert engine.totals.absent == engine.totals.refused == 0
-    assert engine.link.measured.latency is not None
+    assert engine.link.usage.latency is not None
     assert set(engine.link.usage.sites) == set(SITES)
 
 
@@ -72,7 +72,7 @@ def test_long_messages_are_carried_in_parts(shared: Trial) -> None:
     body = np.random.default_rng(0).bytes(9_000_001)
     came = shared.asking.ask("echo", {key: {"kind": "echo", "body": body} for key in SITES}, 60.0)
     assert [came[site]["reply"]["body"] == body for site in SITES] == [True] * 3
-    assert shared.link.measured.bandwidth is not None
+    assert shared.link.usage.bandwidth is not None
 
 
 def test_a_reply_that_is_too_long_is_dropped(shared: Trial) -> None:
@@ -100,7 +100,7 @@ def test_older_requests_are_refused_and_the_server_catches_up(shared: Trial, mon
     assert shared.asking.ask("clock", tree, 9)["north"]["reply"]
     late = Asking(shared.link)  # another process of the analyst, whose clock has gone back by a day
     day = 24 * 3600 * 10**9
-    monkeypatch.setattr("fpdfp.federation.engine.time.time_ns", lambda real=time.time_ns: real() - day)
+    monkeypatch.setattr("fpdfp.federation.analyst.time.time_ns", lambda real=time.time_ns: real() - day)
     assert "older than one that was answered" in str(late.ask("clock", tree, 9)["north"])
     assert late.ask("clock", tree, 9)["north"]["reply"] == {"body": b"1"}
 

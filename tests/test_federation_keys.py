@@ -23,8 +23,7 @@ from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import framing, keys
 from fpdfp.federation.connection import Connection, Stream, enrol
 from fpdfp.federation.framing import LostError, Message, RefusedError
-from fpdfp.federation.keys import Identity, read_invitation
-from fpdfp.federation.study import Study
+from fpdfp.federation.keys import Identity, Study, read_invitation
 from tests.federation_trial import AgentThread, HubThread, Trial, TrialDesk, free_port
 
 
@@ -247,7 +246,7 @@ def test_a_lost_key_is_replaced(trial: Trial, tmp_path: Path) -> None:
 def test_an_analyst_elsewhere(trial: Trial, tmp_path: Path) -> None:
     ada = enrol(read_invitation(trial.study.invite("ada", "analyst")), tmp_path / "ada")
     with contextlib.closing(Connection(ada)) as link:
-        assert [site["name"] for site in link.status()["sites"]] == ["north", "east"]
+        assert [site.name for site in link.status().sites] == ["north", "east"]
 
 
 def shorten_life(trial: Trial, who: Identity, role: str, days: int = 100) -> str:
@@ -282,7 +281,7 @@ def test_an_analyst_is_renewed(trial: Trial) -> None:
     trial.link.status()
     wait_until(lambda: trial.link.status() and not analyst.validity.is_due())
     trial.link.close()
-    assert trial.link.status()["study"] == "study"
+    assert trial.link.status().study == "study"
     assert len(trial.study.registry.named("coordinator").certificates) == 1
 
 
@@ -298,7 +297,7 @@ def test_the_hub_is_renewed_while_it_runs(trial: Trial) -> None:
     assert study.warnings() == []
     # A new connection, which sees the new certificate; the old one goes on.
     with contextlib.closing(Connection(study.analyst)) as other:
-        assert other.status()["study"] == trial.link.status()["study"]
+        assert other.status().study == trial.link.status().study
 
 
 def test_an_expired_certificate_and_a_wrong_clock_are_named(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +334,7 @@ def test_clocks_that_are_off_by_a_day_are_named_and_survived(
         trial.wait(["north"])
         assert trial.asking.ask("x", {"north": {"kind": "echo", "body": 1}}, 5.0)["north"]["reply"] == {"body": 1}
         side = "ahead of" if hours > 0 else "behind"
-        clocks = {site["name"]: site.get("clock") for site in trial.link.status()["sites"]}
+        clocks = {site.name: site.clock for site in trial.link.status().sites}
         assert clocks["north"] == f"24.0 hours {side} this machine's"
     assert f"the clock of north is 24.0 hours {side} this machine's" in caplog.text
 

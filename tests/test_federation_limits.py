@@ -110,7 +110,7 @@ class TestHub:
     @pytest.mark.parametrize("limits", [{"streams": 3}, {"streams_in_all": 4}])
     def test_there_are_so_many_streams(self, tmp_path: Path, limits: dict[str, int]) -> None:
         with study(tmp_path, **limits) as (trial, hub):
-            assert trial.link.status()["study"] == "study"
+            assert trial.link.status().study == "study"
             site = trial.join("north")
             streams = [Raw(site, greets=False) for _ in range(3)]
             wait_until(lambda: hub.hub._streams.total() == 4)
@@ -218,7 +218,7 @@ class TestHub:
                     count += message.kind == "status"
                     if count == 10:
                         break
-                    assert trial.link.status(timeout=5.0)["study"] == "study"
+                    assert trial.link.status(timeout=5.0).study == "study"
                 assert time.monotonic() - started > 0.3
 
     def test_all_limits_are_tested(self) -> None:
@@ -333,7 +333,7 @@ class TestThisSide:
     def test_an_analyst_does_not_keep_what_the_hub_sends_unasked(self, tmp_path: Path) -> None:
         """The hub sends replies that nobody has asked for, without end: what waits is bounded."""
         with study(tmp_path) as (trial, hub):
-            assert trial.link.status()["study"] == "study"
+            assert trial.link.status().study == "study"
             peer = next(one for one in hub.hub._peers if one.member.name == "coordinator")
             trial.link._arrived._length = 3 << 20
 
@@ -344,7 +344,7 @@ class TestThisSide:
             hub._loop.call_soon_threadsafe(flood)
             time.sleep(1.0)
             assert trial.link._arrived.held <= 3 << 20
-            assert trial.link.status(timeout=20.0)["study"] == "study"
+            assert trial.link.status(timeout=20.0).study == "study"
 
     def test_a_hub_that_takes_nothing_is_given_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("fpdfp.federation.connection.STALLED", 0.3)
@@ -413,7 +413,7 @@ class TestHostileHub:
 
     def test_a_long_status_is_not_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with study(tmp_path) as (trial, hub):
-            assert trial.link.status()["study"] == "study"
+            assert trial.link.status().study == "study"
             monkeypatch.setattr(trial.study.__class__, "warnings", lambda _: ["x" * (5 << 20)])
             with pytest.raises(MessageError, match="status cannot be read"):
                 trial.link.status()

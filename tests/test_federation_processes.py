@@ -19,7 +19,7 @@ import pandas
 from benchmarks import _federation_soak
 
 import fpdfp
-from fpdfp.federation.engine import FederationEngine
+from fpdfp.federation.analyst import FederationEngine
 from fpdfp.federation.rehearse import Rehearsal, split
 from fpdfp.report.describe import describe
 
@@ -156,7 +156,7 @@ def test_the_analysts_process_is_killed_and_goes_on(rehearsal: Rehearsal, patien
     expected = here(patients, **FPDFP)
     program = f"""
 import os, signal, fpdfp
-from fpdfp.federation.engine import FederationEngine
+from fpdfp.federation.analyst import FederationEngine
 carry = FederationEngine.carry
 def end(engine, asked, deadline):
     if any(tree.get("update", {{}}).get("round") == 15 for tree in asked.values()):

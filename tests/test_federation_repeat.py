@@ -17,13 +17,14 @@ pytest.importorskip("cryptography")
 
 import fpdfp
 from fpdfp.errors import ArgumentError
-from fpdfp.federation import commands, keys, repeat, study
+from fpdfp.federation import agent, analyst, commands, keys
+from fpdfp.federation.agent import digest_of_data
+from fpdfp.federation.analyst import FILE, compare, read_analysis
 from fpdfp.federation.audit import LOG, Audit, entries
-from fpdfp.federation.keys import Identity
+from fpdfp.federation.connection import SiteStatus, Status
+from fpdfp.federation.keys import Identity, Registry, Study
 from fpdfp.federation.policy import Policy, template
 from fpdfp.federation.rehearse import Rehearsal, split, write_patients
-from fpdfp.federation.repeat import FILE, compare, digest_of_data, read_analysis
-from fpdfp.federation.study import Registry, Study
 from fpdfp.models.saving import write_parameter
 
 
@@ -33,7 +34,7 @@ def test_a_digest_of_data_is_salted(tmp_path: Path) -> None:
     north = [digest_of_data(tmp_path / "north", data) for data in ("a", "a", "b")]
     assert north[0] == north[1] != north[2]
     assert digest_of_data(tmp_path / "east", "a") != north[0]
-    assert (tmp_path / "north" / repeat.SALT).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "north" / agent.SALT).stat().st_mode & 0o777 == 0o600
 
 
 class Fitted:
@@ -43,10 +44,10 @@ class Fitted:
 
     def __init__(self, data: str = "aa", software: str = "0.1.0") -> None:
         self.link = self
-        self._site = {"software": software, "data": data}
+        self._site: dict[str, Any] = {"software": software, "data": data}
 
-    def status(self) -> dict[str, Any]:
-        return {"sites": [{"name": name, **self._site} for name in self.names]}
+    def status(self) -> Status:
+        return Status("study", "0.1.0", [SiteStatus(name, "joined", True, **self._site) for name in self.names], [])
 
 
 def written(folder: Path, shift: float = 0.0, **options: Any) -> Path:
@@ -56,7 +57,7 @@ def written(folder: Path, shift: float = 0.0, **options: Any) -> Path:
     fpdfp.runs.Recorder(folder, problem).solve(fpdfp.FPDFP(), rounds=5, seed=0)
     given = {"penalty": write_parameter(fpdfp.L1(0.1)), "formula": "y ~ x", "missing": "drop"}
     fit = ("formula", "missing")
-    repeat.write_analysis(folder, Fitted(**options), "FederatedLinearRegression", given, {}, fit)
+    analyst.write_analysis(folder, Fitted(**options), "FederatedLinearRegression", given, {}, fit)
     return folder
 
 
@@ -70,7 +71,7 @@ def test_what_differs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ]  # fmt: skip
     [shifted] = compare(first, written(tmp_path / "d", shift=0.01))
     assert shifted.startswith("coefficients: by up to ")
-    monkeypatch.setattr(repeat, "versions", lambda: {"fpdfp": "9.0"})
+    monkeypatch.setattr(analyst, "versions", lambda: {"fpdfp": "9.0"})
     assert "release fpdfp: 0.1.0, and now 9.0" in compare(first, written(tmp_path / "e"))
 
 
@@ -83,7 +84,7 @@ def test_a_folder_that_cannot_be_repeated_is_refused_by_name(tmp_path: Path) -> 
         read_analysis(folder)
     (folder / FILE).write_text(json.dumps({**tree, "objects": {"penalty": "Graph()"}}))
     with pytest.raises(ArgumentError, match=r"must give what was an object then: penalty=Graph\(\)"):
-        repeat.repeat(folder, None)  # type: ignore[arg-type]
+        analyst.repeat(folder, None)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"analysis\.json is missing"):
         read_analysis(tmp_path)
 
@@ -103,7 +104,7 @@ def test_files_of_another_release_are_refused_by_name(tmp_path: Path, path: Any,
     made = Study.create(tmp_path / "study", ["north"])
     file: Path = path(made, tmp_path)
     read(file)
-    assert {study.FORMAT, keys.FORMAT} == {1}
+    assert {keys.FORMAT, analyst.FORMAT} == {1}
     for old, new in (("format = 1", "format = 9"), ('"format": 1', '"format": 9')):
         file.write_text(file.read_text().replace(old, new))
     with pytest.raises(ValueError, match=f"{file.name} has format 9; this release reads format 1"):

@@ -17,9 +17,9 @@ pytest.importorskip("cryptography")
 
 from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import commands, rollback
+from fpdfp.federation.analyst import Asking
 from fpdfp.federation.audit import HEAD, LOG, Audit
 from fpdfp.federation.connection import Connection
-from fpdfp.federation.engine import Asking
 from fpdfp.federation.rollback import AHEAD, FILE, Anchor, Anchors, ReplayGuard, read_anchor
 from tests.federation_trial import AgentThread, HubThread, Trial, TrialDesk
 

@@ -22,14 +22,12 @@ from fpdfp.cohorts.serialization import pack
 from fpdfp.errors import MessageError, RefusalError
 from fpdfp.federation import audit, commands, framing, keys, outbox, text
 from fpdfp.federation.agent import respond
-from fpdfp.federation.analyst import Federation
+from fpdfp.federation.analyst import Asking, Federation
 from fpdfp.federation.connection import Connection, Stream, read_status, take_certificate
-from fpdfp.federation.engine import Asking
 from fpdfp.federation.framing import LostError, Message, RefusedError
 from fpdfp.federation.hub import Hub, Limits
-from fpdfp.federation.keys import PENDING, About, read_invitation
+from fpdfp.federation.keys import PENDING, About, Study, read_invitation
 from fpdfp.federation.rollback import ReplayGuard
-from fpdfp.federation.study import Study
 from fpdfp.runs import toml
 from tests.federation_trial import HubThread, Trial, free_port
 
@@ -198,7 +196,7 @@ class TestAnalyst:
         site = {"name": "n", "state": "joined", "online": True, "since": 1e9, "software": "0.1.0", "ends": ends,
                 "clock": "1 hour ahead"}  # fmt: skip
         said = {"study": "s", "software": "0.1.0", "sites": [site], "warnings": ["the certificate ends"]}
-        assert read_status(Message("status", {}, json.dumps(said).encode()))["sites"][0]["name"] == "n"
+        assert read_status(Message("status", {}, json.dumps(said).encode())).sites[0].name == "n"
         numbers = [{**said, "sites": [{**site, "since": value}]}]
         for made in [*self.places(said, value), *numbers]:
             found: Any = None
@@ -231,7 +229,7 @@ class TestAnalyst:
             monkeypatch.setattr(Hub, "_why_not", lambda *_: value)
             own = trial.study.analyst
             trial.study.registry.add_certificate("coordinator", own.credentials.certificate)
-            monkeypatch.setattr("fpdfp.federation.study.Registry.find", lambda *_: None)
+            monkeypatch.setattr("fpdfp.federation.keys.Registry.find", lambda *_: None)
             with pytest.raises(RefusedError) as error, Stream(own.about, own.credentials):
                 pass
             assert is_harmless(str(error.value))

@@ -244,7 +244,7 @@ def test_the_clock_of_the_hub_or_an_analyst_is_off_by_a_day(
         monkeypatch.setattr(f"fpdfp.federation.{module}.hello", hello)
     if who == "analyst":
         monkeypatch.setattr(
-            "fpdfp.federation.engine.time.time_ns", lambda now=time.time_ns: now() + hours * 3600 * 10**9
+            "fpdfp.federation.analyst.time.time_ns", lambda now=time.time_ns: now() + hours * 3600 * 10**9
         )
     trial = Trial(tmp_path, ["north"])
     with running(trial, [TrialDesk(None)], ["north"]):

@@ -129,7 +129,7 @@ def test_a_site_refuses_and_logs(sites: Callable[..., Grid], tmp_path: Path) -> 
 def test_a_request_that_comes_again_later_is_refused(sites: Callable[..., Grid], tmp_path: Path) -> None:
     grid = sites()
     link = GridLink(grid)
-    assert [site["name"] for site in link.status()["sites"]] == ["east", "north", "south"]
+    assert [site.name for site in link.status().sites] == ["east", "north", "south"]
 
     def ask(sequence: int) -> Any:
         tree = {"kind": "schema", "question": {"columns": None}, "run": "r", "sequence": sequence, "site": "north"}

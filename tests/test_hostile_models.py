@@ -24,7 +24,6 @@ from fpdfp.compress import decode
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import MessageError, Refusal, RefusalError
 from fpdfp.federation import audit, questions
-from fpdfp.federation.descriptives import HistogramQuestion
 from fpdfp.federation.guard import ALL, GuardedData, Model
 from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.policy import Policy
@@ -32,6 +31,7 @@ from fpdfp.federation.questions import (
     BaselineQuestion,
     Distribution,
     EvaluationQuestion,
+    HistogramQuestion,
     LogRankQuestion,
     ModelSpec,
     RiskQuestion,
@@ -404,7 +404,7 @@ def test_no_extremes_are_told_by_gaps_that_are_infinite(desks: Any) -> None:
             middle = (low + high) / 2.0
             asked = DualSums.along(points, np.zeros((1, 3)), shared=np.eye(3)[:1], steps=np.array([[middle]]),
                                    shrinks=np.ones(1))  # fmt: skip
-            told = SentDuals(*ask(about, Request((asked,), EVERYONE))[asked.name]["arrays"]).numbers[0, 0]
+            told = SentDuals(**ask(about, Request((asked,), EVERYONE))[asked.name]).numbers[0, 0]
             low, high = (middle, high) if told < 1e20 else (low, middle)
         return 2.0 / low
 
@@ -428,7 +428,7 @@ def test_no_row_is_told_by_how_gaps_rise(desks: Any) -> None:
             def gap(step: float, along: Any = along) -> Any:
                 asked = DualSums.along(points, np.zeros((1, 3)), shared=along[None], steps=np.array([[step]]),
                                        shrinks=np.ones(1))  # fmt: skip
-                return SentDuals(*ask(about, Request((asked,), EVERYONE))[asked.name]["arrays"]).numbers[0, 0]
+                return SentDuals(**ask(about, Request((asked,), EVERYONE))[asked.name]).numbers[0, 0]
 
             places = end * np.array([0.97, 0.98, 0.99, 0.995])
             bends = np.array([(gap(s + h) - 2.0 * gap(s) + gap(s - h)) / h**2
@@ -454,7 +454,7 @@ def test_bounds_of_the_hessian_do_not_tell_the_largest_weight(desks: Any) -> Non
         for one in (given, weighted):
             about = glm(one, "binomial", "logit", classes=(0, 1))
             frames = ask(about, Request((NewtonExchange(),), EVERYONE))["newton_start"]
-            found.append(frames["arrays"][0][0] if frames["arrays"] else decode(frames["frames"]["triangle"][0]))
+            found.append(frames["triangle"][0] if "triangle" in frames else decode(frames["frames"]["triangle"][0]))
         ratio = found[1][0] / found[0][0]
         assert np.isclose(ratio, FRAME.cost.max(), rtol=1e-6) == told
 
@@ -475,7 +475,7 @@ def test_columns_do_not_differ_in_one_row_that_has_weight(desks: Any) -> None:
     open_site = desks(Policy.allowing_everything())
     asked = Request((Informations(np.zeros(4), robust=False),), EVERYONE)
     gram = np.zeros((4, 4))
-    gram[np.tril_indices(4)] = open_site(about, asked)["information"]["arrays"][2][0]
+    gram[np.tril_indices(4)] = open_site(about, asked)["information"]["hessian"][0]
     difference = (gram + np.tril(gram, -1).T)[0] - (gram + np.tril(gram, -1).T)[1]
     person = FRAME.pressure[PERSON] * np.array([FRAME.pressure[PERSON], 0.0, FRAME.income[PERSON], 1.0])
     np.testing.assert_allclose(difference, person, rtol=1e-9, atol=1e-9)
@@ -490,7 +490,7 @@ def test_rounding_does_not_tell_the_largest_mean(desks: Any) -> None:
     points = Evaluations.of(x, np.ones((1, 2), dtype=bool), (EXACT, EXACT), np.array([-1]),
                             np.zeros(0, dtype=np.int64), units=units, folds=None)  # fmt: skip
     asked = DualSums.along(points, np.zeros((1, 2)), wants="gradient", shared=np.zeros((0, 2)), steps=np.zeros((1, 0)))
-    told = SentDuals(*desks(Policy())(about, Request((asked,), EVERYONE))[asked.name]["arrays"])
+    told = SentDuals(**desks(Policy())(about, Request((asked,), EVERYONE))[asked.name])
     squares = np.array([np.square(FRAME.pressure).sum(), 400.0])
     bend = told.numbers[0, 1] / form_rounding(1.0, squares, x[0])
     means = np.exp(FRAME.pressure * 0.1 + 1.0)
@@ -506,7 +506,7 @@ def test_sums_of_squares_are_no_single_rows(desks: Any) -> None:
     assert exact[PERSON] > 0.7 * exact.sum()
     for asked in (Informations(x), Overdispersions(x, 1.0)):
         told = desks(Policy.allowing_everything())(about, Request((asked,), EVERYONE))
-        assert np.isclose(told[asked.name]["arrays"][0], exact.sum()).any() or asked.name == "overdispersion"
+        assert np.isclose(told[asked.name]["numbers"], exact.sum()).any() or asked.name == "overdispersion"
         with pytest.raises(Refusal, match="too few of its rows"):
             desks(Policy())(about, Request((asked,), EVERYONE))
 
@@ -582,7 +582,7 @@ def test_divisions_of_nearly_the_same_rows_are_no_linear_system(tmp_path: Path) 
                     np.zeros((21, 4)), np.ones((21, 4), dtype=bool), (EXACT, EXACT), np.arange(-1, 20),
                     np.zeros(0, dtype=np.int64), units=np.full(4, ZERO, dtype=np.uint8), folds=folds,
                 )  # fmt: skip
-                sent = Evaluated(*ask(desk, about, Request((asked,), EVERYONE))[asked.name]["arrays"])
+                sent = Evaluated(**ask(desk, about, Request((asked,), EVERYONE))[asked.name])
                 slopes, rows = asked.add_up(sent, np.arange(len(sent.numbers))).slopes, np.flatnonzero(used)
                 labels = folds.draw(table.died[used].to_numpy(dtype=float))
                 for fold in range(20):
@@ -839,3 +839,23 @@ def test_refusals_of_numbers_do_not_tell_the_largest_value(desks: Any) -> None:
         low, high = (low, middle) if refused else (middle, high)
     assert high / 10.0 == pytest.approx(2.0 ** np.ceil(np.log2(FRAME.cost.max())))
     assert desk.budget.spent.refusals > 5
+
+
+def test_models_of_columns_that_differ_in_one_row(desks: Any) -> None:
+    """The difference of two gradients, each of a model that is allowed, is that row; the first column stays in use."""
+
+    def attack(ask: Ask) -> Any:
+        both = [model(design(Column("died"), Column(name), *map(Column, FEATURES))) for name in ("odd", "nearly")]
+        first, second = (ask(one, Request((Informations(np.zeros(4)),), EVERYONE)) for one in both)
+        told = [one["information"]["arrays"][2][0] for one in (first, second)]
+        return (told[0] - told[1])[[1, 3, 6]] / (told[0] - told[1])[6]
+
+    np.testing.assert_allclose(attack(desks(Policy(off=frozenset({"values"})))), ROWS[PERSON], rtol=1e-6)
+    ask = desks(Policy())
+    with pytest.raises(Refusal, match="'nearly' differs from 'odd', of which this site has told already"):
+        attack(ask)
+    with pytest.raises(Refusal, match="fewer than 3 rows"):  # and a model that has both is no way around
+        gradient(ask, model(design(Column("died"), Column("odd"), Column("nearly"))))
+    with pytest.raises(Refusal, match="'nearly' differs from 'odd'"):
+        gradient(ask, model(design(Column("died"), Column("nearly"))))
+    gradient(ask, model(design(Column("died"), Column("odd"))))

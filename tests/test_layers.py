@@ -31,7 +31,6 @@ LAYERS = {
         "federation.masked",
         "federation.cohort",
         "federation.table",
-        "federation.columns federation.descriptives",
         "federation.questions",
     ],
     "running": [

@@ -20,9 +20,9 @@ import pytest
 
 from fpdfp.cohorts.losses import At, Informations
 from fpdfp.cohorts.requests import Request
-from fpdfp.federation.descriptives import HistogramQuestion
 from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.policy import Policy
+from fpdfp.federation.questions import HistogramQuestion
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.tree import Coded, Column
 from tests.test_hostile_models import EVERYONE, ask, design, model
@@ -43,7 +43,7 @@ def from_squared_scores(guard: RequestGuard) -> Any:
     about = model(design(Column("score"), *map(Column, NAMES)), "LeastSquares")
 
     def meat(x: Any) -> Any:
-        told = ask(guard, about, Request((Informations(np.asarray(x)),), EVERYONE))["information"]["arrays"][3][0]
+        told = ask(guard, about, Request((Informations(np.asarray(x)),), EVERYONE))["information"]["meat"][0]
         whole = np.zeros((WIDTH, WIDTH))
         whole[np.tril_indices(WIDTH)] = told
         return whole + np.tril(whole, -1).T

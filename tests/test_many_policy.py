@@ -62,7 +62,7 @@ def many(desk: Desk, points: Any, held: Any = None, folds: Folds | None = None, 
     """Ask a desk about many points, and return what it says."""
     asked = question(points, held, folds, curved)
     request = Request((asked,), EVERYONE)
-    sent = Evaluated(*ask(desk, request, **{"plan": "plan"} | more)[asked.name]["arrays"])
+    sent = Evaluated(**ask(desk, request, **{"plan": "plan"} | more)[asked.name])
     return asked.add_up(sent, np.arange(len(sent.numbers)))
 
 
@@ -70,7 +70,7 @@ def held_scores(desk: Desk, points: Any, held: Any, folds: Folds, score: str, *c
     """Ask a desk for scores of the rows that are left out, and return the sums."""
     asked = HeldScores(question(points, held, folds), score, *cells)
     request = Request((asked,), EVERYONE)
-    sent = Scored(*ask(desk, request, plan="plan")[asked.name]["arrays"])
+    sent = Scored(**ask(desk, request, plan="plan")[asked.name])
     return asked.add_up(sent, np.arange(len(sent.sums))).sums
 
 
@@ -163,7 +163,7 @@ class TestAnswers:
             asked = DualSums.along(about, np.zeros((1, 4)), shared=np.zeros((0, 4)), steps=np.zeros((1, 0)),
                                    shrinks=np.ones(1))  # fmt: skip
             request = Request((asked,), EVERYONE)
-            return SentDuals(*ask(desk, request, plan="plan")[asked.name]["arrays"])
+            return SentDuals(**ask(desk, request, plan="plan")[asked.name])
 
         desk = desk_of(tmp_path / "default")
         assert 0 <= bounds(desk, np.full((1, 4), 0.1), Folds(5)).numbers[0, 0] < 1e-20

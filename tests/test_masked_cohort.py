@@ -77,6 +77,12 @@ CASES: dict[str, tuple[Callable[[Any], Any], float]] = {
     "logistic": (
         lambda s: coefficients(fpdfp.FederatedLogisticRegression("none", run=RUN).fit(s, "died ~ age + C(stage)")), 1e-9
     ),
+    "l1 with weights": (
+        lambda s: coefficients(
+            fpdfp.FederatedGLM("binomial", penalty=fpdfp.L1(0.01), run=RUN).fit(s, "died ~ age", weights="weight")
+        ),
+        1e-6,
+    ),
     "l1": (
         lambda s: coefficients(
             fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01), run=RUN).fit(s, "died ~ age + months + C(stage)")

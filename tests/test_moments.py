@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 import fpdfp
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.precondition import QuantizedMoments, Scaling, Whitening, cost, quantized
 from fpdfp.precondition.base import full, lower
 from fpdfp.precondition.quantized import Sums, powers_above

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.cohorts.collector import NO_DRAWS, Decoded
-from fpdfp.cohorts.plausible import Outliers
+from fpdfp.cohorts.collector import NO_DRAWS, Decoded, Outliers
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.compress import decode
 from fpdfp.traffic import FULL
@@ -65,7 +64,7 @@ def test_one_large_reply_does_not_end_a_run(method: Any, when: set[int], caplog:
 
 
 def decoded(client: int, norm: float) -> Decoded:
-    return Decoded(np.array([client]), ("gradient",), [np.array([[norm, 0.0]])], 0)
+    return Decoded(np.array([client]), {"gradient": np.array([[norm, 0.0]])}, 0)
 
 
 def test_sites_that_differ_by_weight_or_units_are_no_outliers() -> None:

@@ -18,7 +18,8 @@ from sklearn.datasets import load_breast_cancer
 import fpdfp
 from fpdfp._settings import SettingsError
 from fpdfp.cohorts.losses import At
-from fpdfp.cohorts.requests import Memory, Request
+from fpdfp.cohorts.requests import Request
+from fpdfp.cohorts.site import Memory
 from fpdfp.errors import ArgumentError, Refusal
 from fpdfp.federation import audit, outbox
 from fpdfp.federation.guard import (
@@ -230,7 +231,7 @@ class TestDesk:
         def person() -> None:
             while not (waiting := outbox.waiting(desk.folder / OUTBOX)):
                 time.sleep(0.01)
-            told.extend(outbox.lines(outbox.read(waiting[0])))
+            told.extend(outbox.lines(waiting[0].read_bytes()))
             decide(waiting[0])
 
         helper = threading.Thread(target=person)

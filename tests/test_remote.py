@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 import fpdfp
 from fpdfp import _files as files
 from fpdfp.cohorts import requests as parcels
-from fpdfp.cohorts.requests import Job, Place
+from fpdfp.cohorts.requests import Job, Place, shorten
 from fpdfp.cohorts.serialization import pack, unpack
-from fpdfp.cohorts.site import Site, shorten
+from fpdfp.cohorts.site import Site
 from fpdfp.traffic import payload
 from tests import helpers
 from tests.loopback import Loopback

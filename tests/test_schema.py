@@ -12,7 +12,7 @@ import pytest
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import ArgumentError, MessageError
 from fpdfp.federation import questions
-from fpdfp.federation.columns import Schemas
+from fpdfp.federation.cohort import Schemas
 from fpdfp.federation.questions import (
     ColumnSchema,
     ModelSpec,

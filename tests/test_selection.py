@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sklearn.base
 from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 import fpdfp
@@ -263,6 +264,13 @@ def test_curves_as_in_glmnet() -> None:
     np.testing.assert_allclose(curve.error[2], np.sqrt((0.25 * 0.375**2 + 0.75 * 0.125**2) / 1.0))
     assert (curve.best, curve.simplest) == (2, 2)
     assert summarise(scores, np.array([1.0, 3.0]), greater_is_better=True).best == 0
+
+
+def test_a_path_that_is_cut_short_warns() -> None:
+    model = fpdfp.FederatedGLM("poisson", penalty="l1")
+    told = r"\d of the 5 weights of the path have not reached tol=1e-06 in 2 rounds"
+    with pytest.warns(ConvergenceWarning, match=told):
+        model.path(X, COUNTS, SITE, alphas=5, rounds=2)
 
 
 def test_stability_and_the_bootstrap_of_sites() -> None:

@@ -14,10 +14,17 @@ from scipy import stats
 import fpdfp
 from fpdfp.cohorts.question import questions
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
-from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion, Histograms, summarise
 from fpdfp.federation.guard import KINDS
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.questions import SchemaQuestion, SumsQuestion, read_answer, write_answer
+from fpdfp.federation.questions import (
+    DescriptionQuestion,
+    HistogramQuestion,
+    Histograms,
+    SchemaQuestion,
+    SumsQuestion,
+    read_answer,
+    write_answer,
+)
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Column
@@ -92,6 +99,9 @@ def test_correlations_are_those_of_r() -> None:
     assert found.matrix[0, 1] == pytest.approx(r["r"]["cor"], rel=1e-10)
     assert found.p_value("age", "lwt") == pytest.approx(r["p"], rel=1e-8)
     np.testing.assert_allclose(found.interval("lwt", "age"), r["ends"], rtol=1e-8)
+    (axes,) = found.plot().axes
+    assert [one.get_text() for one in axes.get_yticklabels()] == ["age", "lwt", "bwt"]
+    assert [one.get_text() for one in axes.texts][:2] == ["1.00", f"{r['r']['cor']:.2f}"]
     with pytest.raises(ArgumentError, match="at least two columns of numbers"):
         fpdfp.correlations(table, ["age", "race"])
 
@@ -209,7 +219,7 @@ def test_coarse_counts_hide_fewer_rows_than_a_cell() -> None:
 def test_forged_answers_and_questions_are_refused() -> None:
     table = SiteTable.read(study())
     question = DescriptionQuestion(("age",), (Coded("stage", "stage", ("I", "II", "III")),))
-    tree = write_answer(summarise(table, question.columns, question.factors, None))
+    tree = write_answer(table.answer(question))
     assert read_answer(question, tree).rows.tolist() == [600]
     changes: list[dict[str, Any]] = [
         {"rows": np.array([10])}, {"means": np.array([[np.nan]])}, {"known": np.zeros((2, 1), dtype=np.int64)},

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fpdfp
-from fpdfp.cohorts.question import Columns, questions
+from fpdfp.cohorts.question import Question, questions
 from fpdfp.traffic import KINDS, Bits, Traffic
 from tests import helpers
 from tests.loopback import Loopback
@@ -25,7 +25,7 @@ WEIGHT = 64 + 80
 SUMS = Bits(NUMBER + 2 * VECTOR + 2 * NUMBER, 3 * WEIGHT + 2 * NUMBER)
 QSGD = fpdfp.QSGD(7, norm="max")
 #: Questions that are asked once, before the rounds or between them.
-ONCE = {name for name, kind in questions().items() if kind.answers is Columns}
+ONCE = {name for name, kind in questions().items() if kind.answers is Question.answers}
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +225,7 @@ def contents(crew: Loopback, rounds: int) -> dict[str, int]:
             found["frames of models"] += len(frames)
             found["frames asked"] += len(asked)
         for name in set(request) & ONCE - {"local_models", "slopes"}:
-            add("gather up", [array[0] for array in reply[name].get("arrays", ())])
+            add("gather up", [array[0] for array in reply[name].values() if "frames" not in reply[name]])
             once = [frame for frames in reply[name].get("frames", {}).values() for frame in frames]
             found["gather up"] += sum(8 * len(frame) for frame in once)
             found["once up"] += len(once)

@@ -14,10 +14,9 @@ import pytest
 import fpdfp
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import LocalCohort
-from fpdfp.federation.descriptives import DescriptionQuestion
 from fpdfp.federation.guard import RequestGuard
 from fpdfp.federation.policy import Policy
-from fpdfp.federation.questions import SchemaQuestion, SumsQuestion
+from fpdfp.federation.questions import DescriptionQuestion, SchemaQuestion, SumsQuestion
 from fpdfp.federation.table import SiteTable
 from fpdfp.formula.parsing import name_of, parse, parse_variable
 from fpdfp.formula.tree import Arithmetic, Column, Comparison, Number, Poly

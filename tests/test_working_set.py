@@ -15,7 +15,7 @@ from fpdfp import losses, penalties
 from fpdfp.cohorts.site import Site
 from fpdfp.compress import Natural
 from fpdfp.engines import checkpoint, working_set
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.engines.working_set import Slopemeter
 from fpdfp.errors import MessageError
 from fpdfp.linops import Difference

@@ -327,9 +327,11 @@ class Search:
 
         v is moved so that Bᵀv fits wherever the ridge is 0, or with ``whole`` everywhere.
         """
-        # Where g∘B sees nothing the scale is 1, and the gap can come along.
-        blind = len(self.feasibility.kernel) == self.x.size
-        q = self.slope if direction is None else self.duals.gradient(direction, gap=blind)
+        q = self.slope
+        if direction is not None:
+            # Where g∘B sees nothing the scale is 1, and the gap can come along.
+            blind = len(self.feasibility.kernel) == self.x.size
+            q = self.duals.gradient(direction, gap=blind)
         moved = np.ones_like(self.free) if whole else self.free
         found = self._bound(v, q, direction, moved)
         if found is None and self.free.all() and self.feasibility.range is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import dataclasses
 import functools
 import hashlib
 import operator
@@ -23,7 +22,8 @@ from fpdfp._array import namespace
 from fpdfp._numbers import format_bits
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.compress import Compressed, Compressor, Full
-from fpdfp.compress.plain import exact_bits, has_few_zeros, number_bits, plain_bits
+from fpdfp.compress.plain import exact_bits, has_few_zeros, plain_bits
+from fpdfp.compress.plain import payload as payload
 from fpdfp.losses.base import Losses
 from fpdfp.rng import Draws, Purpose
 from fpdfp.steps import shift_step
@@ -358,22 +358,6 @@ class Meter:
 def _bits(shapes: Iterable[Shape]) -> int:
     """Return the bits of arrays in double precision."""
     return sum(plain_bits(shape, FLOAT) for shape in shapes)
-
-
-def payload(tree: Any) -> int:
-    """Return the bits of the arrays and bytes in a tree or a dataclass, without what is around them.
-
-    >>> import numpy as np
-    >>> payload({"round": 3, "x": np.arange(3.0), "frames": [b"abc"]})
-    216
-    """
-    if dataclasses.is_dataclass(tree):
-        tree = vars(tree)
-    if isinstance(tree, dict | list | tuple):
-        return sum(map(payload, tree.values() if isinstance(tree, dict) else tree))
-    if isinstance(tree, np.ndarray) and tree.dtype.kind == "f":
-        return int(number_bits(np.ascontiguousarray(tree).reshape(1, -1))[0])
-    return 8 * (len(tree) if isinstance(tree, bytes) else int(getattr(tree, "nbytes", 0)))
 
 
 def parts_of(value: Any) -> dict[str, Any]:

@@ -264,8 +264,8 @@ __device__ __forceinline__ void read(Knot& knot, const unsigned* sums) {
 __device__ __forceinline__ float bend(const Knot& left, const Knot& at, const Knot& right) {
     const unsigned turns = (unsigned)(left.i - 2 * at.i + right.i);
     const int whole = (int)(left.twice - 2 * at.twice + right.twice - at.once * turns);
-    const float below = (float)(int)(left.once - at.once), above = (float)(int)(right.once - at.once);
-    return fmaf(right.f, above, fmaf(left.f, below, (float)whole));
+    const float inner = fmaf(left.f, (float)(int)(left.once - at.once), (float)whole);
+    return fmaf(right.f, (float)(int)(right.once - at.once), inner);
 }
 
 // What one crossing gives to two neighbouring voxels of a lane; `sums` begins at the row of the crossing.

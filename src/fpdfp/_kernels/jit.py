@@ -297,13 +297,14 @@ def _time_alone(work: Callable[[], object]) -> float:
     if _seconds(work, alone=False) > SURE:
         return float("inf")
     # One after the other: in turn, each would find the data in the caches of the other's cores.
-    alone, together = _least_seconds(work, alone=True), _least_seconds(work, alone=False)
+    together = _least_seconds(work, alone=False)
+    _seconds(work, alone=True)  # compiles
+    alone = _least_seconds(work, alone=True)
     return 0.0 if alone < MARGIN * together else alone
 
 
 def _least_seconds(work: Callable[[], object], *, alone: bool) -> float:
-    """Return the least time of some trials, since all else is disturbance; the first one may compile."""
-    _seconds(work, alone=alone)
+    """Return the least time of some trials, since all else is disturbance."""
     taken = [_seconds(work, alone=alone)]
     while len(taken) < TRIALS and sum(taken) < PATIENCE:
         taken.append(_seconds(work, alone=alone))

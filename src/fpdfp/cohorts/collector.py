@@ -1,36 +1,41 @@
-"""Waiting for sites: deadlines, retries, and replies, which are checked, decoded, put together or refused."""
+"""Waiting for sites: deadlines, retries, and replies, which are checked, decoded, put together or refused.
+
+A site may lie about its data, and no one can see that. But a number that no table has, or that makes the answers of all
+other sites vanish, is refused, and the site is named.
+"""
 
 from __future__ import annotations
 
-import abc
 import collections
 import contextlib
 import dataclasses
-import hashlib
 import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fpdfp import _checks
+from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts import requests as parcels
-from fpdfp.cohorts.losses import Duals
-from fpdfp.cohorts.question import Columns, Question, tuple_kind
-from fpdfp.cohorts.requests import Job, Message, Reply, Request, Stamped, Update, WorkDone
-from fpdfp.cohorts.serialization import NUMBER, pack
-from fpdfp.cohorts.site import shared_memory, shorten
+from fpdfp.cohorts.losses import Duals, LossBounds, LossFacts
+from fpdfp.cohorts.question import Encoded, Question, Rows, tuple_kind
+from fpdfp.cohorts.requests import Job, Reply, Request, shorten
+from fpdfp.cohorts.serialization import NUMBER, OUTSIDE, ROWS
+from fpdfp.cohorts.site import Message, Stamped, Update, WorkDone
 from fpdfp.compress import Compressor
+from fpdfp.compress.base import DTYPES
 from fpdfp.compress.plain import plain_bits
 from fpdfp.errors import AbsentError, DivergenceError, MessageError, StoppedError
 from fpdfp.precondition.base import Announced
-from fpdfp.precondition.cost import Network
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws
-from fpdfp.traffic import FULL, NOTHING, Bits, Carried, digest, payload
+from fpdfp.traffic import FULL, NOTHING, Bits, digest, payload
+
+if TYPE_CHECKING:
+    from fpdfp.cohorts.remote import RemoteEngine
 
 #: How many of the server's differences are kept for sites that missed some.
 LOG = 64
@@ -69,33 +74,32 @@ class Early(NamedTuple):
     asked: list[Update]
 
 
-class Masks:
-    """The features that the sites of an engine know.
+class Known:
+    """What the sites of an engine have received last: features and the job of a run, by their keys.
 
     A set of features is distinguished from others by its digest, which is empty for all of them.
     """
 
     def __init__(self) -> None:
-        self._masks: dict[bytes, Announced] = {}
-        self._told: dict[int, bytes] = {}
+        self.masks: dict[bytes, Announced] = {}
+        self._keys: dict[tuple[int, str], bytes | str] = {}
 
     def keep(self, numbers: IntArray, mask: Announced) -> bytes:
         """Keep a mask for sites that need it, and return its digest."""
-        self._masks[found := digest([numbers])] = mask
+        self.masks[found := digest([numbers])] = mask
         return found
 
-    def for_site(self, site: int, features: bytes) -> Announced | None:
-        """Return the mask of some features, None if a site knows them."""
-        return None if not features or self._told.get(site) == features else self._masks[features]
+    def has(self, site: int, what: str, key: bytes | str) -> bool:
+        """Whether a site has something."""
+        return self._keys.get((site, what)) == key
 
-    def note(self, site: int, features: bytes) -> None:
-        """Take note that a site knows some features."""
-        if features:
-            self._told[site] = features
+    def note(self, site: int, what: str, key: bytes | str) -> None:
+        """Take note that a site has something now."""
+        self._keys[site, what] = key
 
-    def forget(self, site: int) -> None:
-        """Take note that a site does not know them."""
-        self._told.pop(site, None)
+    def forget(self, site: int, what: str) -> None:
+        """Take note that a site does not have it."""
+        self._keys.pop((site, what), None)
 
 
 class Session:
@@ -105,8 +109,8 @@ class Session:
     ----------
     jobs, keys
         What each site must know of the run, and what distinguishes it from other runs; none before a run.
-    masks
-        The features that sites know.
+    known
+        What sites have received.
     trusted
         Whether clients that lost what they remember are sent all of it, or only what they have sent themselves.
     from_zero
@@ -129,20 +133,21 @@ class Session:
         jobs: Sequence[Job] = (),
         keys: Sequence[str] = (),
         *,
-        masks: Masks,
+        known: Known,
         features: bytes = b"",
         trusted: bool = False,
         from_zero: bool = False,
     ) -> None:
-        self.features, self._masks = features, masks
+        self.features, self._known = features, known
         self.point: Array | None = None
         self.coming: Ask | None = None
         self.early: Early | None = None
         self._jobs, self._keys, self._trusted = list(jobs), list(keys), trusted
-        self._shared = shared_memory(jobs[0].algorithm) if jobs else ()
+        self._shared = jobs[0].algorithm.shared_memory if jobs else ()
+        for site in range(len(jobs)):
+            known.forget(site, "job")  # a site may have been restarted since
         self._epoch = secrets.token_hex(8)
         self._positions: dict[int, int] = dict.fromkeys(range(len(jobs)), 0) if from_zero else {}
-        self._told: dict[int, str] = {}
         self._lacking: dict[int, set[str]] = {}
         self._steps: list[tuple[int, list[bytes]]] = []
         self._whole: tuple[Any, list[bytes]] | None = None
@@ -154,19 +159,20 @@ class Session:
         told: dict[str, Any] = {}
         features = self.features if request.needs_job else request.about.features
         if features:
-            told |= {"features": features, "mask": self._masks.for_site(site, features)}
+            mask = None if self._known.has(site, "features", features) else self._known.masks[features]
+            told |= {"features": features, "mask": mask}
         if request.needs_job:
             key = self._keys[site]
-            told |= {"key": key, "job": None if self._told.get(site) == key else self._jobs[site]}
+            told |= {"key": key, "job": None if self._known.has(site, "job", key) else self._jobs[site]}
             told |= {"epoch": self._epoch if request.find(Update) is not None else ""}
         return request.concerning(**told)
 
     def note_answer(self, site: int, request: Request) -> None:
         """Take note that a site has answered a request: it knows what was in it."""
         self._lacking.pop(site, None)
-        self._masks.note(site, request.about.features)
-        if request.about.key:
-            self._told[site] = request.about.key
+        for what, key in (("features", request.about.features), ("job", request.about.key)):
+            if key:
+                self._known.note(site, what, key)
 
     def note_needs(self, site: int, said: Sequence[str]) -> set[str]:
         """Take note of what a site says it needs."""
@@ -176,10 +182,8 @@ class Session:
     def supply(self, site: int, request: Request) -> Request:
         """Return a request with what the site has said it needs."""
         needs = self._lacking.get(site, set())
-        if "features" in needs:
-            self._masks.forget(site)
-        if "job" in needs:
-            self._told.pop(site, None)
+        for what in needs & {"features", "job"}:
+            self._known.forget(site, what)
         changed: dict[str, Question] = {}
         duals, update = request.find(Duals), request.find(Update)
         if "point" in needs and duals is not None:
@@ -259,28 +263,18 @@ class Decoded(NamedTuple):
     """A site's messages as arrays, one for each field, with a row for each client; their bits, and what they cost."""
 
     clients: IntArray
-    fields: tuple[str, ...]
-    arrays: list[Array]
+    arrays: Rows
     bits: int
     work: Work = Work()
 
     @property
-    def shapes(self) -> list[Shape]:
-        """Of one client's arrays."""
-        return [array.shape[1:] for array in self.arrays]
-
-
-class Arrived(NamedTuple):
-    """The replies of a round: whose they are, their decoded values, bits and costs."""
-
-    clients: IntArray
-    sent: Any
-    bits: int
-    work: Work
+    def shapes(self) -> list[tuple[str, Shape]]:
+        """The fields, and the shapes of one client's arrays."""
+        return [(name, array.shape[1:]) for name, array in self.arrays.items()]
 
 
 def decode(
-    part: WorkDone | Columns,
+    part: Encoded,
     clients: IntArray,
     shapes: Mapping[str, Shape],
     compressors: Mapping[str, Compressor],
@@ -292,7 +286,7 @@ def decode(
     frames, bits = part.frames, part.bits
     if set(frames) != set(shapes) or bits is None or bits.shape != (len(shapes), len(clients)):
         raise MessageError(f"a reply must have the fields {sorted(shapes)} and bits for {len(clients)} clients")
-    arrays = []
+    arrays: Rows = {}
     for field, (name, shape) in enumerate(shapes.items()):
         if len(frames[name]) != len(clients):
             raise MessageError(f"a reply must have a message of each of the {len(clients)} clients in {name!r}")
@@ -302,8 +296,8 @@ def decode(
         numbers = compressors[name].decode(frames[name], shape, dtype, device)
         if numbers.size and float(abs(numbers).max()) > LARGEST[numbers.dtype.itemsize]:
             raise DivergedError(f"the numbers in {name!r} are too large")
-        arrays.append(shorten(numbers, norm_bound))
-    return Decoded(np.asarray(clients), tuple(shapes), arrays, int(bits.sum()))
+        arrays[name] = shorten(numbers, norm_bound)
+    return Decoded(np.asarray(clients), arrays, int(bits.sum()))
 
 
 def decode_update(part: WorkDone, *how: Any) -> Decoded:
@@ -314,31 +308,31 @@ def decode_update(part: WorkDone, *how: Any) -> Decoded:
 
 
 def decode_once(
-    part: Columns, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]], dtype: np.dtype[Any]
+    part: Rows | Encoded, clients: IntArray, messages: Mapping[str, tuple[Compressor, Shape]], dtype: np.dtype[Any]
 ) -> Decoded:
     """Return what a site's clients send once; raise MessageError for anything that cannot be what was requested."""
-    if messages:
+    if bool(messages) != isinstance(part, Encoded):
+        raise MessageError("what is sent once must be messages where there are compressors, and arrays elsewhere")
+    if isinstance(part, Encoded):
         shapes = {name: shape for name, (_, shape) in messages.items()}
         compressors = {name: compressor for name, (compressor, _) in messages.items()}
         return decode(part, clients, shapes, compressors, dtype)
-    if not part.fields or len(part.arrays) != len(part.fields):
+    if not part:
         raise MessageError("what is sent once must have an array for each field")
-    for array in part.arrays:
+    for array in part.values():
         check_rows(array, (len(clients), *array.shape[1:]))
-    bits = sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in part.arrays)
-    return Decoded(clients, tuple(part.fields), part.arrays, bits)
+        if array.dtype not in DTYPES and array.dtype != np.uint8:
+            raise MessageError("arrays must hold float32, float64 or bytes")
+    bits = sum(len(array) * plain_bits(array.shape[1:], array.dtype) for array in part.values())
+    return Decoded(clients, part, bits)
 
 
-def join(replies: Sequence[Decoded], xp: Any) -> Arrived:
-    """Return replies of several sites as one, in the order of client numbers."""
+def join(replies: Sequence[Decoded], xp: Any) -> tuple[IntArray, Any, int, Work]:
+    """Return whose replies these are, all values, and their bits and costs; sites are in the order of their clients."""
     clients = np.concatenate([reply.clients for reply in replies])
-    order = np.argsort(clients)
-    arrays = [xp.concatenate(parts)[order] for parts in zip(*(reply.arrays for reply in replies), strict=True)]
-    work = Work()
-    for reply in replies:
-        work = work + reply.work
-    sent = tuple_kind("Reply", replies[0].fields)(*arrays)
-    return Arrived(clients[order], sent, sum(reply.bits for reply in replies), work)
+    fields = tuple(replies[0].arrays)
+    sent = tuple_kind("Reply", fields)(*(xp.concatenate([one.arrays[name] for one in replies]) for name in fields))
+    return clients, sent, sum(reply.bits for reply in replies), sum((reply.work for reply in replies), Work())
 
 
 def check_rows(array: Array | None, rows: Shape) -> None:
@@ -362,56 +356,12 @@ Check = Callable[[int, Reply], None]
 Tree = dict[str, Any]
 
 
-class Transport(abc.ABC):
-    """Carries requests to sites."""
-
-    #: Whether the server may see all that clients remember (inside one organisation), or only what they have sent.
-    trusted: bool = False
-    #: Whether an exchange takes so long that one is to carry all that can be asked at once.
-    slow: bool = False
-    #: Seconds before sites that did not answer are asked once more.
-    pause: float = 0.2
-
-    @property
-    def network(self) -> Network | None:
-        """The latency and the bandwidth of the way to the sites, as measured; None where they are not."""
-        return None
-
-    @property
-    def carried(self) -> Carried | None:
-        """The bytes that went over the network so far; None where no one counts them."""
-        return None
-
-    @property
-    @abc.abstractmethod
-    def names(self) -> Sequence[str]:
-        """The names of the sites, in the order of their clients' numbers."""
-
-    @abc.abstractmethod
-    def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
-        """Send each site its request; return the replies by the deadline: dictionaries, or exceptions."""
-
-    def write(self, request: Request) -> Tree:
-        """Return a request as it is carried: by default without anything but numbers, texts and arrays."""
-        return request.write(parcels.dump)
-
-    def key(self, job: Job, run_id: str) -> str:
-        """Return a key that distinguishes a job of a run from others: the same for a server that was restarted."""
-        return hashlib.sha256(run_id.encode() + pack(parcels.dump(job))).hexdigest()[:32]
-
-
-@dataclasses.dataclass
-class Totals:
-    """Counts of refused and missing replies, and of memories that were sent again."""
-
-    refused: int = 0
-    absent: int = 0
-    healed: int = 0
-
-
 @dataclasses.dataclass
 class SiteRecord:
-    """The outcome of the exchanges with one site; seconds and bytes where the engine notes them."""
+    """The outcome of the exchanges with one site; seconds and bytes where the engine notes them.
+
+    Counted are requests, replies, those that were missing or refused, and what a site lacked and was sent again.
+    """
 
     asked: int = 0
     answered: int = 0
@@ -433,26 +383,26 @@ class Collector:
     Parameters
     ----------
     transport
-        What carries requests.
+        The engine, which carries requests.
     deadline, min_clients, patience
         As the user gives them to an engine (:class:`fpdfp.cohorts.remote.RemoteEngine`).
 
     Attributes
     ----------
-    totals, records
-        What went wrong so far, and what became of the exchanges with each site in this run.
+    records
+        What became of the exchanges with each site in this run.
     upkeep
         The bits of what was sent again, of replies that were of no use, and of copies for checkpoints.
     stopped
         Whether the user wants to stop.
     """
 
-    def __init__(self, transport: Transport, deadline: float | None, min_clients: int, patience: float) -> None:
+    def __init__(self, transport: RemoteEngine, deadline: float | None, min_clients: int, patience: float) -> None:
         self.transport = transport
         self.deadline = None if deadline is None else _checks.real("deadline", deadline, positive=True)
         self.min_clients = _checks.integer("min_clients", min_clients, at_least=1)
         self.patience = _checks.real("patience", patience, positive=True)
-        self.totals, self.upkeep = Totals(), NOTHING
+        self.upkeep = NOTHING
         self.records: dict[int, SiteRecord] = collections.defaultdict(SiteRecord)
         self.stopped: Callable[[], bool] = lambda: False
         self._hurried = False
@@ -478,27 +428,9 @@ class Collector:
             self.patience = patience
 
     def collect_all(self, asked: Mapping[int, Request], session: Session, check: Check) -> dict[int, Reply]:
-        """Ask sites until all have answered; raise AbsentError if some do not."""
-        refused = {site: self.records[site].refused for site in asked}
-        replies = self.collect(asked, session, check)
-        missing = [self.transport.names[site] for site in asked if site not in replies]
-        if missing:
-            # A round that was requested along with it is counted where it is used, or dropped.
-            self.waste([one.without(Update.name) for one in replies.values()])
-            self.waste_requests([one.without(Update) for one in asked.values()])
-            said = [
-                f"; the reply of {self.transport.names[site]} was refused: {self.records[site].last_refusal}"
-                for site in asked
-                if site not in replies and self.records[site].refused > refused[site]
-            ]
-            raise AbsentError(
-                f"{', '.join(missing)} did not answer; {len(replies)} of {len(asked)} sites did" + "".join(said)
-            )
-        return replies
-
-    def collect(self, asked: Mapping[int, Request], session: Session, check: Check) -> dict[int, Reply]:
-        """Ask sites until all have answered, or patience ends; once only where we are in a hurry."""
+        """Ask sites until all have answered; raise AbsentError if some do not in time, in a hurry after one attempt."""
         replies: dict[int, Reply] = {}
+        refused = {site: self.records[site].refused for site in asked}
         started, wait = time.monotonic(), self.deadline
         while True:
             waiting = {site: request for site, request in asked.items() if site not in replies}
@@ -514,10 +446,24 @@ class Collector:
                 except Exception as error:
                     self.waste(reply)
                     self.refuse(site, error)
-            if len(replies) == len(asked) or self._hurried or time.monotonic() - started > self.patience:
+            if len(replies) == len(asked):
                 return replies
+            if self._hurried or time.monotonic() - started > self.patience:
+                break
             self._pause()
             self.waste_requests([request for site, request in asked.items() if site not in replies])
+        # A round that was requested along with it is counted where it is used, or dropped.
+        self.waste([one.without(Update.name) for one in replies.values()])
+        self.waste_requests([one.without(Update) for one in asked.values()])
+        missing = {site: self.transport.names[site] for site in asked if site not in replies}
+        said = [
+            f"; the reply of {name} was refused: {self.records[site].last_refusal}"
+            for site, name in missing.items()
+            if self.records[site].refused > refused[site]
+        ]
+        raise AbsentError(
+            f"{', '.join(missing.values())} did not answer; {len(replies)} of {len(asked)} sites did" + "".join(said)
+        )
 
     def collect_enough(
         self,
@@ -606,7 +552,6 @@ class Collector:
                 if reply.needs:
                     needs = session.note_needs(site, reply.needs)
                     log.info("%s needs %s", self.transport.names[site], ", ".join(sorted(needs)))
-                    self.totals.healed += 1
                     self.records[site].healed += 1
                     again[site] = session.supply(site, waiting[site])
                 else:
@@ -622,11 +567,9 @@ class Collector:
         """Count a site as absent, and say why."""
         name, record = self.transport.names[site], self.records[site]
         if isinstance(why, AbsentError):
-            self.totals.absent += 1
             record.absent += 1
             log.warning("%s is absent: %s", name, why)
         else:
-            self.totals.refused += 1
             what = str(why) if isinstance(why, MessageError) else f"it cannot be read ({type(why).__name__}: {why})"
             record.refused, record.last_refusal = record.refused + 1, what
             log.warning("the reply of %s is refused: %s", name, what)
@@ -641,3 +584,177 @@ class Collector:
 
     def _waste(self, up: Any, down: Any) -> None:
         self.upkeep = Bits(self.upkeep.up + payload(up), self.upkeep.down + payload(down))
+
+
+#: This many times what there is to compare it with a reply may be.
+FACTOR = 1e3
+#: A reply is judged by earlier ones alone after this many rounds: at first, differences may be nothing but rounding.
+ROUNDS = 3
+
+
+class Outliers:
+    """Tells replies that are far too large, from what was accepted before.
+
+    Parameters
+    ----------
+    scaling, lipschitz
+        N w_i of all clients, None where all are 1, and their Lipschitz constants.
+    """
+
+    def __init__(self, scaling: Array | None, lipschitz: Array) -> None:
+        ones = np.ones(len(lipschitz))
+        weights = ones if scaling is None else np.asarray(scaling, dtype=np.float64)
+        usable = np.isfinite(lipschitz) & (lipschitz > 0)
+        constants = np.where(usable, lipschitz, 1.0) if usable.all() else ones
+        #: For each unit and client, the size of one.
+        self._units = np.stack([ones, weights, weights * constants])
+        #: The largest norm of each field in each unit.
+        self._largest: dict[str, Array] = {}
+        self._rounds = 0
+
+    def find(self, replies: Mapping[int, Decoded], memory: Any = ()) -> dict[int, str]:
+        """Return which sites' replies are far too large, and what is wrong with each."""
+        found: dict[int, str] = {}
+        if not replies:
+            return found
+        for name in next(iter(replies.values())).arrays:
+            norms = {site: self._norms(reply, name) for site, reply in replies.items()}
+            # Of any field: one that is nothing but rounding at first may grow a thousandfold.
+            known = np.max([*self._largest.values(), np.zeros(3)], axis=0)
+            for site, own in norms.items():
+                # Mostly what was accepted before settles it, and nothing else has to be looked at.
+                if not (own.max(axis=1) > FACTOR * known).all():
+                    continue
+                others = [one for other, one in norms.items() if other != site]
+                if not others and self._rounds < ROUNDS:
+                    continue
+                beside = np.median(np.concatenate(others, axis=1), axis=1) if others else np.zeros(3)
+                scale = np.maximum(np.maximum(known, self._memory_norms(memory)), beside)
+                if (scale > 0).all() and (own.max(axis=1) > FACTOR * scale).all():
+                    found[site] = (
+                        f"the norm of {name!r} is {own[0].max():.3g}, more than {FACTOR:g} times what others send and "
+                        f"what was sent before ({scale[0]:.3g})"
+                    )
+        return found
+
+    def accept(self, replies: Sequence[Decoded]) -> None:
+        """Take note of the replies of a round."""
+        self._rounds += 1
+        for reply in replies:
+            for name in reply.arrays:
+                largest = self._norms(reply, name).max(axis=1)
+                self._largest[name] = np.maximum(self._largest.get(name, largest), largest)
+
+    def _norms(self, reply: Decoded, name: str) -> Array:
+        """Return the norm of a field for each unit and client of a site."""
+        rows = to_host(reply.arrays[name]).reshape(len(reply.clients), -1)
+        norms: Array = np.linalg.norm(rows.astype(np.float64, copy=False), axis=1)
+        return norms / self._units[:, reply.clients]
+
+    def _memory_norms(self, memory: Any) -> Array:
+        """Return the largest norm of what the server knows that clients remember, in each unit."""
+        largest = np.zeros(3)
+        for name in getattr(memory, "_fields", ()):
+            array = to_host(getattr(memory, name))
+            if name != "version" and array.dtype.kind == "f" and array.ndim > 1 and len(array) == self._units.shape[1]:
+                rows = np.linalg.norm(array.reshape(len(array), -1).astype(np.float64), axis=1)
+                largest = np.maximum(largest, (rows / self._units).max(axis=1))
+        return largest
+
+
+#: With this many times the rows, or the weight of a row, of the others' median a site would be the answer alone: the
+#: others would change it by less than one part in a million, which is less than any standard error.
+TIMES = 1e6
+#: With such a constant the steps of a run are so much shorter that it does not end; a tiny one makes it diverge.
+CONSTANTS = 1e9
+
+
+def check_facts(name: str, facts: LossFacts, bounds: LossBounds) -> None:
+    """Refuse facts and bounds of a site's losses that contradict each other; each number is bounded already."""
+    if int(facts.sizes.sum()) > ROWS:
+        raise MessageError(f"{name} reports {int(facts.sizes.sum())} rows, more than a table can have")
+    finite = _finite(bounds.lipschitz)
+    if not bounds.least_convexity <= finite.min(initial=np.inf) * (1 + 1e-6):
+        raise MessageError(
+            f"{name} reports losses with Lipschitz constants of {finite.max(initial=0.0):.3g} that are strongly "
+            f"convex by {bounds.least_convexity:.3g}, which cannot be"
+        )
+
+
+def compare_facts(names: Sequence[str], facts: Sequence[LossFacts], bounds: Sequence[LossBounds]) -> None:
+    """Check the facts and bounds of each site, and refuse a site whose facts would decide the answer alone."""
+    for name, one, own in zip(names, facts, bounds, strict=True):
+        check_facts(name, one, own)
+    compare(names, [float(one.sizes.sum()) for one in facts], TIMES, "{:.0f} rows")
+    largest = [float(_finite(one.lipschitz).max(initial=0.0)) for one in bounds]
+    compare(names, largest, CONSTANTS, "losses with a Lipschitz constant of {:.3g}")
+    known = [i for i, constant in enumerate(largest) if constant > 0]
+    compare([names[i] for i in known], [1.0 / largest[i] for i in known], CONSTANTS, "losses of curvature 1/{:.3g}")
+
+
+def check_at(
+    names: Sequence[Any], x: Array, found: Mapping[str, Array], lipschitz: Array, at_zero: Array, *, lower_bound: float
+) -> None:
+    """Refuse values and gradients of clients at a point that their own constants and values at zero exclude.
+
+    Of a loss f ≥ 0 whose gradient has the Lipschitz constant L, √f(x) ≤ √f(0) + √(L/2)‖x‖, and ‖∇f(x)‖ ≤ √(2L f(x)).
+    A factor of 2 is left for rounding.
+    """
+    if lower_bound < 0.0:
+        return
+    known = np.where(at_zero < OUTSIDE, at_zero, np.inf)
+    norm = float(np.linalg.norm(to_host(x).astype(np.float64).ravel()))
+    root = np.sqrt(np.maximum(known, 0.0)) + np.sqrt(lipschitz / 2.0) * norm
+    for part, most in (("values", root**2), ("gradients", np.sqrt(2.0 * lipschitz) * root)):
+        if part not in found:
+            continue
+        rows = to_host(found[part]).astype(np.float64).reshape(len(names), -1)
+        given = np.linalg.norm(np.where(rows < OUTSIDE, rows, 0.0), axis=1)
+        wrong = np.flatnonzero(given > 2.0 * most + 1e-6)
+        if wrong.size:
+            client = int(wrong[0])
+            raise MessageError(
+                f"{names[client]} sends {part} of {given[client]:.3g} at a point where its constants allow "
+                f"{most[client]:.3g}: these numbers contradict each other"
+            )
+
+
+def _finite(numbers: Array) -> Array:
+    """Return the numbers that are finite, whatever their type."""
+    given = np.asarray(numbers, dtype=np.float64)
+    return given[np.isfinite(given)]
+
+
+def compare(names: Sequence[str], numbers: Sequence[float], times: float, words: str) -> None:
+    """Refuse a number that is a given multiple of the median of the other sites' numbers.
+
+    >>> compare(["north", "east", "south"], [100.0, 5e11, 200.0], 1e6, "{:.0f} rows")
+    Traceback (most recent call last):
+      ...
+    fpdfp.errors.MessageError: east reports 500000000000 rows, and the others report 150 rows in the median: \
+its answer would decide the result
+    """
+    given = np.asarray(numbers, dtype=np.float64)
+    if len(given) < 2:
+        return
+    site = int(given.argmax())
+    others = float(np.median(np.delete(given, site)))
+    if others > 0 and given[site] > times * others:
+        raise MessageError(
+            f"{names[site]} reports {words.format(given[site])}, and the others report {words.format(others)} "
+            "in the median: its answer would decide the result"
+        )
+
+
+def compare_answers(names: Sequence[str], answers: Sequence[Any]) -> None:
+    """Refuse an answer about a table with which one site would be the answer alone."""
+    rows = [getattr(one, "used", getattr(one, "rows", None)) for one in answers]
+    if not all(isinstance(one, int) for one in rows):
+        return
+    compare(names, [float(one) for one in rows if one is not None], TIMES, "{:.0f} rows")
+    weights = [
+        one.weight / used if isinstance(getattr(one, "weight", None), float) and used else 0.0
+        for one, used in zip(answers, rows, strict=True)
+    ]
+    known = [i for i, weight in enumerate(weights) if weight > 0]
+    compare([names[i] for i in known], [weights[i] for i in known], TIMES, "a weight of {:.3g} for a row")

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,21 +20,20 @@ from fpdfp._array import beside, namespace
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.question import Cohort, Each, Question, Total
 from fpdfp.cohorts.record import keep
-from fpdfp.compress import Compressor
 from fpdfp.compress.plain import plain_bits
 from fpdfp.errors import ArgumentError, DivergenceError
-from fpdfp.methods.base import Algorithm, Certifying, Method, Remembering, WeightedMeans
+from fpdfp.methods.base import Algorithm, Certifying, Remembering, WeightedMeans
 from fpdfp.methods.base import Question as Asked
 from fpdfp.penalties.wrapped import Wrapped
 from fpdfp.privacy.clients import ClientPrivacy
 from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import QUANTIZE, Draws, OwnDraws, Purpose
-from fpdfp.sampling import Sampling
-from fpdfp.traffic import NOTHING, Bits, Downlink, Kept, Meter, count_exchange, full_bits
+from fpdfp.traffic import NOTHING, Bits, count_exchange, full_bits
 
 if TYPE_CHECKING:
     from fpdfp._kernels.jit import Watch
+    from fpdfp.engines.run import Run
 
 #: A round is computed for about this many numbers of replies at a time, if a client sends at least this many: arrays
 #: stay in the processor's caches, and every thread has a batch.
@@ -103,7 +102,7 @@ class Clients(Cohort):
         return sums, up
 
     @abc.abstractmethod
-    def take_part(self, run: RunState) -> Participants:
+    def take_part(self, run: Run) -> Participants:
         """Return the clients' part in a run."""
 
     def ask_each(self, question: Question) -> Each:
@@ -139,7 +138,7 @@ class LocalClients(Clients):
         ]
         return type(sent)(*(one.values for one in done)), sum(int(one.bits.sum()) for one in done)
 
-    def take_part(self, run: RunState) -> Participants:
+    def take_part(self, run: Run) -> Participants:
         return LocalParticipants(run)
 
 
@@ -148,30 +147,6 @@ def clients_of(problem: Problem) -> Clients:
     engine: Any = getattr(problem.losses, "engine", None)
     found: Clients = LocalClients(problem) if engine is None else engine.clients(problem)
     return found
-
-
-class RunState(Protocol):
-    """A run, as the clients' part in it sees it."""
-
-    problem: Problem
-    method: Method
-    algorithm: Algorithm
-    compressors: dict[str, Compressor]
-    downlink: Downlink | None
-    sampling: Sampling | None
-    clients_per_round: int
-    seed: int
-    options: Any
-    meter: Meter
-    state: Any
-    kept: Kept | None
-    round: int
-
-    def send_round(self, k: int) -> tuple[IntArray, Any, Kept | None, int]:
-        """Return who takes part in round k, the message as they get it, what is kept of it, and its bits."""
-
-    def who_answers(self, chosen: IntArray, k: int) -> IntArray:
-        """Return the chosen clients whose replies arrive."""
 
 
 class Participants(abc.ABC):
@@ -196,7 +171,7 @@ class Participants(abc.ABC):
     #: Whether a round may be done and forgotten, before the first one.
     rehearses: bool = True
 
-    def __init__(self, run: RunState) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
 
     @abc.abstractmethod
@@ -277,7 +252,7 @@ class Participants(abc.ABC):
 class LocalParticipants(Participants):
     """Clients in this process: all of a round in a dozen array calls."""
 
-    def __init__(self, run: RunState) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__(run)
         #: What shortens replies and adds noise to their mean, None for nothing.
         self.privacy: ClientPrivacy | None = run.options.privacy

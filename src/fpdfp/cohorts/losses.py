@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.bounds import MANY
-from fpdfp.cohorts.question import Points, Question, question, reveals
+from fpdfp.cohorts.question import Points, Question, Rows, question, reveals
 from fpdfp.cohorts.serialization import OUTSIDE
 from fpdfp.compress import QSGD, Compressor, Natural
 from fpdfp.compress.wire import DEFAULT_LIMIT
@@ -183,14 +184,6 @@ def check_factor(factor: LinOp | None, shape: Shape) -> None:
         raise MessageError(f"a factor must map arrays of shape {shape} to such, got {factor!r}")
 
 
-@dataclasses.dataclass(frozen=True)
-class LossesAt:
-    """A row for each client of what was requested."""
-
-    values: Array | None = None
-    gradients: Array | None = None
-
-
 @question("at")
 @dataclasses.dataclass(frozen=True)
 class At(Question):
@@ -200,17 +193,17 @@ class At(Question):
     parts: list[Literal["values", "gradients"]]
 
     reveals = reveals(points="x", settings="parts", uses="values gradients")
-    answers = LossesAt
+    answers = Rows
 
-    def answer(self, local: LocalLosses) -> LossesAt:
+    def answer(self, local: LocalLosses) -> Rows:
         """Return what losses give."""
         losses = local.losses
         x, given = losses.xp.asarray(self.x), {"values": losses.values, "gradients": losses.gradients}
         with np.errstate(all="ignore"):
-            found = {part: to_host(given[part](x, local.clients)) for part in self.parts}
+            found: Rows = {part: to_host(given[part](x, local.clients)) for part in self.parts}
         if "values" in found:
             found["values"] = bounded(found["values"])
-        return LossesAt(**found)
+        return found
 
 
 def bounded(values: Array) -> Array:
@@ -288,86 +281,86 @@ class Duals(Question):
         raise MessageError("a question about dual points is one for start, gradient, curvature, gap or hessian")
 
 
-@question("information")
 @dataclasses.dataclass(frozen=True)
-class Informations(Question):
-    """Each client sends the score, the expected information and some numbers at a point.
+class AtCoefficients(Question):
+    """Each client sends numbers at the coefficients of a model.
 
     Attributes
     ----------
     x
-        The point.
-    robust
-        Whether the squares of the rows' scores are wanted too.
+        The coefficients.
     """
 
     x: Array
-    robust: bool = True
 
-    reveals = reveals(points="x", settings="robust", uses="sums_at")
+    #: What losses that cannot answer lack.
+    lacking: ClassVar[str]
 
     def __post_init__(self) -> None:
         if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
             raise ValueError("x must be finite numbers in float64")
 
-    @property
-    def tells_pairs(self) -> bool:
-        """An expected information is products of pairs of features."""
-        return True
-
-    def answer(self, local: LocalLosses) -> InformationSums:
+    def answer(self, local: LocalLosses) -> Any:
         """Return what clients send."""
         if self.x.shape != local.losses.shape:
             raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
-        found = local.losses.sums_at(self.x, local.clients, robust=self.robust)
+        found = self.find(local.losses, local.clients)
         if found is None:
-            raise MessageError(f"{local.losses.family} has no likelihood")
+            raise MessageError(f"{local.losses.family} has no {self.lacking}")
+        return found
+
+    @abc.abstractmethod
+    def find(self, losses: Any, clients: IntArray) -> Any:
+        """Return the numbers, None where the losses have none."""
+
+
+@question("information")
+@dataclasses.dataclass(frozen=True)
+class Informations(AtCoefficients):
+    """The score, the expected information and some numbers; with ``robust`` the squares of the rows' scores too."""
+
+    robust: bool = True
+
+    reveals = reveals(points="x", settings="robust", uses="sums_at")
+    tells_pairs = True
+    lacking = "likelihood"
+
+    def find(self, losses: Any, clients: IntArray) -> InformationSums | None:
+        """Return the sums of the score and of its squares."""
+        found: InformationSums | None = losses.sums_at(self.x, clients, robust=self.robust)
         return found
 
 
-class OverdispersionSums(NamedTuple):
-    """The numbers of each client; see :func:`fpdfp.families.counts.theta_sums`."""
+class Numbers(NamedTuple):
+    """Some numbers of each client."""
 
     numbers: Array
 
 
 @question("overdispersion")
 @dataclasses.dataclass(frozen=True)
-class Overdispersions(Question):
-    """Each client sends sums from which θ is found, at the coefficients of a model of counts.
+class Overdispersions(AtCoefficients):
+    """Sums from which θ of a model of counts is found, with its score and information at ``theta``.
 
-    Attributes
-    ----------
-    x
-        The coefficients.
-    theta
-        θ, at which the score and the information of θ are wanted.
+    They go along with an expected information, and are refused where that is; see
+    :func:`fpdfp.families.counts.theta_sums`.
     """
 
-    x: Array
     theta: float
 
     reveals = reveals(points="x", settings="theta", uses="overdispersion_at")
+    tells_pairs = True
+    lacking = "counts"
 
     def __post_init__(self) -> None:
-        if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
-            raise ValueError("x must be finite numbers in float64")
+        super().__post_init__()
         if not 0.0 < self.theta < np.inf:
             raise ValueError("theta must be positive")
 
-    @property
-    def tells_pairs(self) -> bool:
-        """These sums go along with an expected information, and are refused where that is."""
-        return True
-
-    def answer(self, local: LocalLosses) -> OverdispersionSums:
-        """Return what clients send."""
-        if self.x.shape != local.losses.shape:
-            raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
-        found = local.losses.overdispersion_at(self.x, local.clients, self.theta)
-        if found is None:
-            raise MessageError(f"{local.losses.family} has no counts")
-        return OverdispersionSums(found)
+    def find(self, losses: Any, clients: IntArray) -> Numbers | None:
+        """Return the sums."""
+        found = losses.overdispersion_at(self.x, clients, self.theta)
+        return None if found is None else Numbers(found)
 
 
 class JeffreysSums(NamedTuple):
@@ -378,79 +371,162 @@ class JeffreysSums(NamedTuple):
 
 @question("jeffreys")
 @dataclasses.dataclass(frozen=True)
-class Jeffreys(Question):
-    """Each client sends its part of the gradient of ½ log det I, of which Firth's penalised score is made.
+class Jeffreys(AtCoefficients):
+    """The gradient of ½ log det I, of which Firth's penalised score is made.
 
-    Attributes
-    ----------
-    x
-        The point.
-    inverse
-        The inverse of the information of all clients at the point.
+    Third moments go along with an expected information, and are refused where that is. ``inverse`` is the inverse of
+    the information of all clients.
     """
 
-    x: Array
     inverse: Array
 
     reveals = reveals(points="x", settings="inverse", uses="jeffreys_at")
+    tells_pairs = True
+    lacking = "penalty of Firth"
 
     def __post_init__(self) -> None:
-        if self.x.dtype != np.float64 or self.inverse.dtype != np.float64:
-            raise ValueError("x and inverse must be in float64")
-        if not (np.isfinite(self.x).all() and np.isfinite(self.inverse).all()):
-            raise ValueError("x and inverse must be finite numbers")
+        super().__post_init__()
+        if self.inverse.dtype != np.float64 or not np.isfinite(self.inverse).all():
+            raise ValueError("inverse must be finite numbers in float64")
 
-    @property
-    def tells_pairs(self) -> bool:
-        """Third moments go along with an expected information, and are refused where that is."""
-        return True
-
-    def answer(self, local: LocalLosses) -> JeffreysSums:
-        """Return what clients send."""
-        count = self.x.size
-        if self.x.shape != local.losses.shape or self.inverse.shape != (count, count):
-            raise MessageError(f"x must be a point of shape {local.losses.shape}, and inverse a matrix for it")
-        found = local.losses.jeffreys_at(self.x, local.clients, self.inverse)
-        if found is None:
-            raise MessageError(f"{local.losses.family} has no penalty of Firth")
-        return JeffreysSums(found)
-
-
-class SpreadSums(NamedTuple):
-    """The weight of the rows of each client, and Σ w K(r/h) with the residuals r, the kernel K and the width h."""
-
-    numbers: Array
+    def find(self, losses: Any, clients: IntArray) -> JeffreysSums | None:
+        """Return the parts of the gradient."""
+        if self.inverse.shape != (self.x.size, self.x.size):
+            raise MessageError(f"inverse must be a matrix for {self.x.size} coefficients, got {self.inverse.shape}")
+        found = losses.jeffreys_at(self.x, clients, self.inverse)
+        return None if found is None else JeffreysSums(found)
 
 
 @question("spread")
 @dataclasses.dataclass(frozen=True)
-class Spread(Question):
-    """Each client sends the mean kernel weight of its residuals at the coefficients of a model of a quantile.
+class Spread(AtCoefficients):
+    """The weight of the rows, and Σ w K(r/h) with the residuals r of a quantile, the kernel K and the model's width h.
 
-    The width is the model's own: a point at which few rows share the curvature is refused as for gradients.
+    A point at which few rows share the curvature is refused as for gradients.
+    """
+
+    reveals = reveals(points="x", uses="spread_at")
+    lacking = "quantile"
+
+    def find(self, losses: Any, clients: IntArray) -> Numbers | None:
+        """Return the sums."""
+        found = losses.spread_at(self.x, clients)
+        return None if found is None else Numbers(found)
+
+
+#: What may be asked at a point, and without one.
+Part = Literal["value", "gradient", "hessian", "information", "start", "level", "curvature", "slopes", "facts"]
+#: Parts that are about no point.
+ANYWHERE = ("start", "level", "curvature", "slopes", "facts")
+
+
+class SumsAtPoint(NamedTuple):
+    """Each client's part of the sums; parts that are not requested are empty.
 
     Attributes
     ----------
-    x
-        The coefficients.
+    outside
+        Whether a loss is not finite at the point; its numbers are then zeros.
+    value, gradient, matrix
+        The loss, its gradient (or the slope of a model to start from), and the lower triangle of a matrix.
+    facts
+        The number of rows, and a flag if the Hessian has no bound; ``gradient`` is the diagonal of such a bound.
     """
 
-    x: Array
+    outside: Array
+    value: Array
+    gradient: Array
+    matrix: Array
+    facts: Array
 
-    reveals = reveals(points="x", uses="spread_at")
+
+@question("sums_at")
+@dataclasses.dataclass(frozen=True)
+class SumsAt(Question):
+    """Sums over clients, each with its weight: losses, gradients and Hessians at a point, or what a run starts from.
+
+    Attributes
+    ----------
+    parts
+        What is asked: ``"value"``, ``"gradient"`` and ``"hessian"`` or ``"information"`` at a point; the models that a
+        fit may start from; the bound of the Hessian; bounds of slopes; or the facts.
+    x
+        The point.
+    """
+
+    parts: tuple[Part, ...]
+    x: Array | None = None
+
+    reveals = reveals(
+        points="x", settings="parts",
+        uses="values gradients hessians informations start_model curvatures curvature_diagonals slope_bounds",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
-            raise ValueError("x must be finite numbers in float64")
+        anywhere = [part for part in self.parts if part in ANYWHERE]
+        if not self.parts or (len(self.parts) > 1 and anywhere) or (self.x is None) != bool(anywhere):
+            raise MessageError("sums must be of a point, or one of what is about no point")
+        if {"hessian", "information"} <= set(self.parts):
+            raise MessageError("parts must have one matrix at most")
+        if self.x is not None and (self.x.dtype != np.float64 or not np.isfinite(self.x).all()):
+            raise MessageError("x must be finite numbers in float64")
 
-    def answer(self, local: LocalLosses) -> SpreadSums:
-        """Return what clients send."""
-        if self.x.shape != local.losses.shape:
-            raise MessageError(f"x must be a point of shape {local.losses.shape}, got {self.x.shape}")
-        found = local.losses.spread_at(self.x, local.clients)
-        if found is None:
-            raise MessageError(f"{local.losses.family} has no quantile")
-        return SpreadSums(found)
+    @property
+    def tells_pairs(self) -> bool:
+        """Whether a matrix is requested."""
+        return bool({"hessian", "information", "curvature", "start", "level"} & set(self.parts))
+
+    def answer(self, local: LocalLosses) -> SumsAtPoint:
+        """Return what clients add to the sums."""
+        losses, parts, n = local.losses, self.parts, len(local.clients)
+        value, gradient, matrix = np.zeros((n, 0)), np.zeros((n, 0)), np.zeros((n, 0))
+        outside, facts = np.zeros((n, 1)), np.zeros((n, 0))
+        if parts == ("facts",):
+            # not Lipschitz constants: sums of largest eigenvalues in other coordinates would tell each term
+            bounds = local.curvature_diagonals()
+            facts = np.column_stack([losses.sizes, np.full(n, bounds is None)])
+            gradient = gradient if bounds is None else bounds
+        elif parts == ("curvature",):
+            bounds = local.curvatures()
+            if bounds is None:
+                raise MessageError(f"{losses.family} has no bound of its Hessian")
+            matrix = lower(bounds)
+        elif parts == ("slopes",):
+            slopes = local.slope_bounds()
+            if slopes is None:
+                raise MessageError(f"{losses.family} has no bounds of its slopes")
+            gradient = slopes
+        elif parts in (("start",), ("level",)):
+            started = local.start_model(level=parts == ("level",))
+            if started is None:
+                outside[:] = 1.0
+            else:
+                gradient, matrix = started[0], lower(started[1])
+        else:
+            outside, value, gradient, matrix = self._at_point(local)
+        return SumsAtPoint(outside, value, gradient.reshape(n, -1), matrix, facts)
+
+    def _at_point(self, local: LocalLosses) -> tuple[Array, Array, Array, Array]:
+        """Return what is asked at the point, zeros outside the domain."""
+        x, n = self.x, len(local.clients)
+        if x is None or x.shape != local.losses.shape:
+            raise MessageError(f"x must be a point of shape {local.losses.shape}")
+        value, gradient, matrix = np.zeros((n, 0)), np.zeros((n, 0)), np.zeros((n, 0))
+        with np.errstate(all="ignore"):
+            if "value" in self.parts:
+                value = local.values(x)[:, None]
+            if "gradient" in self.parts:
+                gradient = local.gradients(x).reshape(n, -1)
+            if "hessian" in self.parts or "information" in self.parts:
+                found = local.hessians(x) if "hessian" in self.parts else local.informations(x)
+                if found is None:
+                    raise MessageError(f"{local.losses.family} has no Hessian")
+                matrix = lower((found + found.swapaxes(1, 2)) / 2.0)
+        finite = np.ones(n, dtype=bool)
+        for one in (value, gradient, matrix):
+            finite &= np.isfinite(one).all(axis=1)
+        value, gradient, matrix = (np.where(finite[:, None], one, 0.0) for one in (value, gradient, matrix))
+        return (~finite).astype(np.float64)[:, None], value, gradient, matrix
 
 
 #: The most levels of second derivatives: more than single precision distinguishes.
@@ -490,6 +566,7 @@ class LocalModels(Question):
     levels: int = 2047
 
     reveals = reveals(points="x", settings="mask levels", uses="restrict hessians")
+    tells_pairs = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _checks.integer("levels", self.levels, at_least=1, at_most=MOST_LEVELS))
@@ -498,11 +575,6 @@ class LocalModels(Question):
     def sent_bits(self) -> int:
         """The bits of the question."""
         return sum(one.bits for one in (self.x, self.mask) if one is not None)
-
-    @property
-    def tells_pairs(self) -> bool:
-        """A Hessian is products of pairs of features."""
-        return True
 
     def points_at(self, shape: Shape) -> Points:
         """Return the point, with all features."""

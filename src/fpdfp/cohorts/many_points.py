@@ -25,7 +25,7 @@ from fpdfp.scores.auc import AUC
 from fpdfp.scores.base import Score, outcome_of
 from fpdfp.survival.response import Times
 
-#: What is sent in place of a loss that is not finite, and what is surely one of those in a mean.
+#: What is sent in place of a loss or a gap that is not finite, and what is surely one of those in a mean.
 OUTSIDE, BEYOND = 1e30, 1e20
 #: Bits of the entries of a Hessian, which are correlations, and their step: they are at most 1.
 ENTRY = 14
@@ -411,8 +411,6 @@ def _flat(arrays: Array) -> Array:
     return flat
 
 
-#: What is sent in place of a gap that is not finite, and what is surely one of those in a mean.
-INFINITE, BEYOND = 1e30, 1e20
 #: The bits of entries of directions, and the most directions that all points share.
 MOVE_BITS, MOST_DIRECTIONS = 12, 64
 
@@ -557,7 +555,7 @@ class DualSums(Evaluations):
                             slopes[i, p] = at.gradient()
                 if sloped:
                     columns[i] = duals.columns_of(client)
-        flat = local.weigh(np.where(np.isfinite(numbers), numbers, INFINITE)).reshape(count, -1)
+        flat = local.weigh(np.where(np.isfinite(numbers), numbers, OUTSIDE)).reshape(count, -1)
         if not sloped:
             empty = np.zeros((count, 0), dtype=np.float32)
             return SentDuals(flat, empty.astype(np.uint8), empty, empty)

@@ -30,12 +30,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from fpdfp._typing import Array, IntArray, Shape
-from fpdfp.cohorts.serialization import constructor_hints
+from fpdfp.cohorts.serialization import check_numbers, constructor_hints, validate
 from fpdfp.compress import Compressor
-from fpdfp.compress.base import DTYPES
-from fpdfp.errors import MessageError, Refusal
+from fpdfp.compress.plain import payload
+from fpdfp.errors import ArgumentError, MessageError, Refusal
 from fpdfp.folds import Folds
-from fpdfp.traffic import payload
 
 #: What may be known of losses without their rows: every question may read it.
 PUBLIC = frozenset({
@@ -50,8 +49,7 @@ RESERVED = frozenset({"key", "job", "features", "mask", "epoch", "place", "clien
 #: The modules that define questions; a site knows the questions of these alone.
 HOMES = (
     "precondition.exchange", "precondition.quantized", "precondition.partial", "methods.newton",
-    "cohorts.losses", "cohorts.many_points", "cohorts.requests", "cohorts.sums", "federation.questions",
-    "federation.descriptives",
+    "cohorts.losses", "cohorts.many_points", "cohorts.site", "federation.questions",
 )  # fmt: skip
 
 
@@ -116,28 +114,18 @@ class Points(NamedTuple):
     folds: Folds | None = None
 
 
+#: An answer that is sent unchanged: an array for each field, with a row for each client.
+Rows = dict[str, Array]
+
+
 @dataclasses.dataclass(frozen=True)
-class Columns:
-    """The common form of answers: arrays with a leading client axis, or messages and the bits of each.
+class Encoded:
+    """An answer as encoded messages: one for each field and client, and their bits."""
 
-    Attributes
-    ----------
-    fields, arrays
-        The names of fields, and an array for each, where these are sent unchanged.
-    frames, bits
-        The encoded messages of the clients in each field, and the bits of each message, by field and client.
-    """
-
-    fields: list[str] = dataclasses.field(default_factory=list)
-    arrays: list[Array] = dataclasses.field(default_factory=list)
     frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
     bits: IntArray | None = None
 
-    unbounded = ("bits",)  # those of the messages that come along
-
-    def __post_init__(self) -> None:
-        if any(array.dtype not in DTYPES and array.dtype != np.uint8 for array in self.arrays):
-            raise MessageError("arrays must hold float32, float64 or bytes")
+    unbounded: ClassVar[tuple[str, ...]] = ("bits",)  # those of the messages that come along
 
 
 class Question(abc.ABC):
@@ -152,12 +140,12 @@ class Question(abc.ABC):
     reveals
         What it declares for the guard.
     answers
-        The dataclass that an answer arrives as, its fields checked by their types.
+        What an answer arrives as: by default rows of clients; or a dataclass, whose fields are checked by their types.
     """
 
     name: ClassVar[str]
     reveals: ClassVar[Reveals]
-    answers: ClassVar[type] = Columns
+    answers: ClassVar[Any] = Rows | Encoded
     #: The precision in which messages of clients are decoded.
     sent_dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
     #: Whether clients may be asked some at a time, and the sums of their parts be added.
@@ -170,7 +158,7 @@ class Question(abc.ABC):
     def answer(self, data: Any) -> Any:
         """Return what the clients of a site answer.
 
-        A named tuple of arrays with a leading client axis is sent as :class:`Columns`.
+        A named tuple of arrays with a leading client axis is sent as rows, or through what :meth:`messages` names.
         """
 
     @property
@@ -262,6 +250,23 @@ def questions() -> Mapping[str, type[Question]]:
         importlib.import_module(f"fpdfp.{home}")
     package = {name: kind for name, kind in _REGISTERED.items() if kind.__module__.removeprefix("fpdfp.") in HOMES}
     return dict(sorted(package.items()))
+
+
+def read_answer(question: Question, given: Any, name: str = "an answer") -> Any:
+    """Return the answer to a question; raise MessageError for anything that cannot be one.
+
+    Fields are checked by their types, by the question, and by one rule for all numbers.
+    """
+    try:
+        answer = validate(given, question.answers, name)
+    except ArgumentError as error:
+        raise MessageError(f"{name}: {error}") from None
+    try:
+        question.check(answer)
+        check_numbers(answer)
+    except MessageError as error:
+        raise MessageError(f"{name}: {error}") from None
+    return answer
 
 
 class Offer:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import logging
 import secrets
 import tempfile
@@ -17,18 +19,20 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.collector import (
-    Arrived,
     Ask,
     Check,
     Collector,
     Decoded,
     Early,
-    Masks,
+    Known,
+    Outliers,
     Session,
-    Totals,
-    Transport,
+    SiteRecord,
+    Tree,
     among,
+    check_at,
     check_rows,
+    compare_facts,
     decode_once,
     decode_update,
     join,
@@ -36,18 +40,16 @@ from fpdfp.cohorts.collector import (
 from fpdfp.cohorts.local import (
     Clients,
     Participants,
-    RunState,
     allocate_memory,
     has_large_copies,
     put_back,
     take_rows,
 )
 from fpdfp.cohorts.losses import At, Bounds, Constants, Duals, Facts, LossBounds, LossFacts, probe
-from fpdfp.cohorts.plausible import Outliers, check_at, compare_facts
 from fpdfp.cohorts.question import Question, tuple_kind
-from fpdfp.cohorts.requests import Address, Certificate, Job, Memory, Place, Reply, Request, Update
-from fpdfp.cohorts.serialization import OUTSIDE
-from fpdfp.cohorts.site import shared_memory
+from fpdfp.cohorts.requests import Address, Job, Place, Reply, Request, dump
+from fpdfp.cohorts.serialization import OUTSIDE, pack
+from fpdfp.cohorts.site import Certificate, Memory, Update
 from fpdfp.compress import Compressed, Compressor
 from fpdfp.errors import AbsentError, ArgumentTypeError, DivergenceError, MessageError
 from fpdfp.linops import LinOp
@@ -57,14 +59,16 @@ from fpdfp.methods.base import Algorithm, Certifying, Method, Remembering
 from fpdfp.methods.base import Question as Asked
 from fpdfp.precondition import Preconditioner
 from fpdfp.precondition.base import Announced, full
+from fpdfp.precondition.cost import Network
 from fpdfp.precondition.exchange import Slopes
 from fpdfp.problem import Problem
 from fpdfp.quadratic.statement import Work
 from fpdfp.rng import Draws
-from fpdfp.traffic import NOTHING, Answers, Bits, Downlink, Kept, digest, is_zero
+from fpdfp.traffic import NOTHING, Answers, Bits, Carried, Downlink, Kept, digest, is_zero
 
 if TYPE_CHECKING:
-    from fpdfp.engines.options import RunOptions
+    from fpdfp.engines.prepare import RunOptions
+    from fpdfp.engines.run import Run
 
 
 class RemoteClients(Clients):
@@ -81,7 +85,7 @@ class RemoteClients(Clients):
     def names(self) -> Sequence[str]:
         return self._engine.names
 
-    def take_part(self, run: RunState) -> Participants:
+    def take_part(self, run: Run) -> Participants:
         return RemoteParticipants(self._engine, run)
 
     def _send(self, question: Question, clients: IntArray, seed: int, *, each: bool = False) -> tuple[Any, int]:
@@ -97,8 +101,8 @@ class RemoteClients(Clients):
         return sent, bits
 
 
-class RemoteEngine(Transport):
-    """An engine whose clients are at sites: it carries requests, and the rest is the same for all.
+class RemoteEngine(abc.ABC):
+    """An engine whose clients are at sites: a subclass carries requests, and the rest is the same for all.
 
     Parameters
     ----------
@@ -111,19 +115,26 @@ class RemoteEngine(Transport):
     norm_bound
         The largest norm that a field of a reply may have; longer ones are shortened to it. By default, ``"auto"``, a
         reply counts as absent if it is a thousand times larger than all that it can be compared with
-        (:mod:`fpdfp.cohorts.plausible`). None for no bound.
+        (:mod:`fpdfp.cohorts.collector`). None for no bound.
 
     Attributes
     ----------
     collector
         Waits for replies.
-    masks, session
-        What sites know of features and of the run.
+    known, session
+        What sites have received, and their state in a run.
     run_id
         The name of the run, kept through restarts of the server.
     agreed
         The coordinates that constants are requested in.
     """
+
+    #: Whether the server may see all that clients remember (inside one organisation), or only what they have sent.
+    trusted: bool = False
+    #: Whether an exchange takes so long that one is to carry all that can be asked at once.
+    slow: bool = False
+    #: Seconds before sites that did not answer are asked once more.
+    pause: float = 0.2
 
     def __init__(
         self,
@@ -135,11 +146,38 @@ class RemoteEngine(Transport):
         self.collector = Collector(self, deadline, min_clients, patience)
         automatic = norm_bound is None or (isinstance(norm_bound, str) and norm_bound == "auto")
         self.norm_bound = norm_bound if automatic else _checks.real("norm_bound", norm_bound, positive=True)
-        self.masks = Masks()
-        self.session = Session(masks=self.masks)
+        self.known = Known()
+        self.session = Session(known=self.known)
         self.run_id = secrets.token_hex(8)
         self.agreed: Preconditioner | None = None
         self._losses: RemoteLosses | None = None
+
+    @property
+    def network(self) -> Network | None:
+        """The latency and the bandwidth of the way to the sites, as measured; None where they are not."""
+        return None
+
+    @property
+    def carried(self) -> Carried | None:
+        """The bytes that went over the network so far; None where no one counts them."""
+        return None
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> Sequence[str]:
+        """The names of the sites, in the order of their clients' numbers."""
+
+    @abc.abstractmethod
+    def carry(self, asked: Mapping[int, Tree], deadline: float | None) -> dict[int, Any]:
+        """Send each site its request; return the replies by the deadline: dictionaries, or exceptions."""
+
+    def write(self, request: Request) -> Tree:
+        """Return a request as it is carried: by default without anything but numbers, texts and arrays."""
+        return request.write(dump)
+
+    def key(self, job: Job, run_id: str) -> str:
+        """Return a key that distinguishes a job of a run from others: the same for a server that was restarted."""
+        return hashlib.sha256(run_id.encode() + pack(dump(job))).hexdigest()[:32]
 
     @property
     def fixed_bound(self) -> float | None:
@@ -147,9 +185,11 @@ class RemoteEngine(Transport):
         return self.norm_bound if isinstance(self.norm_bound, float) else None
 
     @property
-    def totals(self) -> Totals:
-        """Counts of refused and missing replies, and of memories that were sent again."""
-        return self.collector.totals
+    def totals(self) -> SiteRecord:
+        """The outcome of the exchanges with all sites in the latest run."""
+        names = ("asked", "answered", "absent", "refused", "healed")
+        records = self.collector.records.values()
+        return SiteRecord(**{name: sum(getattr(one, name) for one in records) for name in names})
 
     @contextlib.contextmanager
     def started(self) -> Iterator[None]:
@@ -164,8 +204,6 @@ class RemoteEngine(Transport):
 
     def ask_facts(self, features: bytes = b"") -> RemoteLosses:
         """Ask all sites what must be known of their losses, as functions of some features."""
-        from fpdfp.cohorts.remote import RemoteLosses
-
         request = Request((Facts(), Bounds()), Address(features=features))
 
         def check(site: int, reply: Reply) -> None:
@@ -175,7 +213,7 @@ class RemoteEngine(Transport):
         facts, bounds = ([reply.part(name) for reply in replies] for name in ("facts", "bounds"))
         return RemoteLosses(self, facts, bounds, features)
 
-    def declare(self, problems: int, folds: int) -> None:
+    def declare(self, problems: int, folds: int) -> None:  # noqa: B027 - most engines have no policies
         """Announce to sites that related problems are about to be solved together, if their policies require it."""
 
     def attach(self, problem: Problem) -> Problem:
@@ -214,7 +252,7 @@ class RemoteEngine(Transport):
         keys = [self.key(job, self.run_id) for job in jobs]
         features = getattr(problem.losses, "features", b"")
         self.session = Session(
-            jobs, keys, masks=self.masks, features=features, trusted=self.trusted, from_zero=from_zero
+            jobs, keys, known=self.known, features=features, trusted=self.trusted, from_zero=from_zero
         )
 
     def ask_all(self, request: Request, check: Check) -> list[Reply]:
@@ -278,40 +316,37 @@ class RemoteEngine(Transport):
         parts = [found[site] for site in asked]
         first = self.names[next(iter(asked))]
         for site, part in zip(asked, parts, strict=True):
-            if part.fields != parts[0].fields or part.shapes != parts[0].shapes:
+            if part.shapes != parts[0].shapes:
                 raise MessageError(
                     f"{self.names[site]} and {first} disagree on what is sent once: have they the same kind of losses?"
                 )
-        arrays = [np.concatenate(one) for one in zip(*(part.arrays for part in parts), strict=True)]
-        return tuple_kind("Once", parts[0].fields)(*arrays), sum(part.bits for part in parts)
+        _, sent, bits, _ = join(parts, np)
+        return sent, bits
 
     def constants(self, factor: LinOp | None, batch_size: int | None, features: bytes = b"") -> Array:
         """Return the Lipschitz constants in other coordinates, or what mini-batches of a size add to them."""
         # A preconditioner is shorter than the map that it stands for.
         known = self.agreed is not None and self.agreed.factor is factor
         ask = Constants(None if known else factor, self.agreed if known else None, batch_size)
-        return self._ask_rows(ask, {"constants": ()}, features)["constants"]
-
-    def _ask_rows(self, question: Question, shapes: Mapping[str, tuple[int, ...]], features: bytes) -> dict[str, Array]:
-        """Ask all sites the same about their losses; return the fields of their answers, with a row for each client."""
 
         def check(site: int, reply: Reply) -> None:
-            for name, shape in shapes.items():
-                self.check_rows(site, getattr(reply.part(question.name), name), shape)
+            self.check_rows(site, reply.part("constants").constants, ())
 
-        parts = [
-            one.part(question.name) for one in self.ask_all(Request((question,), Address(features=features)), check)
-        ]
-        return {name: np.concatenate([getattr(part, name) for part in parts]) for name in shapes}
+        replies = self.ask_all(Request((ask,), Address(features=features)), check)
+        return np.concatenate([reply.part("constants").constants for reply in replies])
 
     def at(self, x: Array, parts: Sequence[Any], features: bytes = b"") -> dict[str, Array]:
         """Return f_i(x) of all clients (``"values"``), ∇f_i(x) (``"gradients"``), or both."""
         self.session.point = None
-        found = self._ask_rows(
-            At(x, list(parts)), {part: () if part == "values" else x.shape for part in parts}, features
-        )
+        asked = Request((At(x, list(parts)),), Address(features=features))
+        replies = self.ask_all(asked, lambda site, reply: self._check_at(site, reply, x, parts))
         self.session.point = x
-        return found
+        return {part: np.concatenate([reply.part("at")[part] for reply in replies]) for part in parts}
+
+    def _check_at(self, site: int, reply: Reply, x: Array, parts: Sequence[Any]) -> None:
+        """Refuse what is not the values or gradients of a site's clients at a point."""
+        for part in parts:
+            self.check_rows(site, reply.part("at").get(part), () if part == "values" else x.shape)
 
     def duals(
         self,
@@ -327,13 +362,12 @@ class RemoteEngine(Transport):
         Sites are sent x only if they were not asked about it just before. With ``parts`` they also send these at x
         as well (:meth:`at`), and the rows of clients are returned too.
         """
-        rows = {"values": (), "gradients": x.shape}
 
         def check(site: int, reply: Reply) -> None:
             for name, shape in shapes.items():
                 check_rows(getattr(reply.part("duals"), name), shape)
-            for part in parts:
-                self.check_rows(site, getattr(reply.part("at"), part), rows[part])
+            if parts:
+                self._check_at(site, reply, x, parts)
 
         session, point = self.session, digest([x])
         told = session.point is not None and digest([session.point]) == point
@@ -349,7 +383,7 @@ class RemoteEngine(Transport):
         sums = {name: np.sum([getattr(one, name) for one in duals], axis=0) for name in shapes}
         if "gap" in shapes and any(float(one.gap) < 0 for one in duals):
             sums["gap"] = np.array(np.inf)
-        found = {part: np.concatenate([getattr(replies[site].part("at"), part) for site in asked]) for part in parts}
+        found = {part: np.concatenate([replies[site].part("at")[part] for site in asked]) for part in parts}
         return sums, found
 
 
@@ -391,7 +425,7 @@ class RemoteParticipants(Participants):
     # What sites do not need is not asked of them; and they choose their threads themselves.
     rehearses = False
 
-    def __init__(self, engine: RemoteEngine, run: RunState) -> None:
+    def __init__(self, engine: RemoteEngine, run: Run) -> None:
         super().__init__(run)
         kept: Any = ()
         if isinstance(run.algorithm, Remembering):
@@ -480,7 +514,7 @@ class RemoteParticipants(Participants):
 
     def memory_to_save(self) -> dict[str, Array]:
         names = [name for name in self.memory._fields if name != "version"]
-        if self.engine.trusted and set(names) - set(shared_memory(self.run.algorithm)):
+        if self.engine.trusted and set(names) - set(self.run.algorithm.shared_memory):
             with self.collector.hurry(), contextlib.suppress(AbsentError):
                 self.memory = self.memory._replace(**self._ask_memory(names))
         return dict(self.memory._asdict())
@@ -490,11 +524,11 @@ class RemoteParticipants(Participants):
 
         def check(site: int, reply: Reply) -> None:
             for name in names:
-                found = reply.part("memory").memory.get(name)
+                found = reply.part("memory").get(name)
                 self.engine.check_rows(site, found, getattr(self.memory, name).shape[1:])
 
         replies = self._ask_everyone(lambda stamps: Request((Memory(**stamps),)), check)
-        parts = [reply.part("memory").memory for reply in replies]
+        parts = [reply.part("memory") for reply in replies]
         self.collector.waste(parts)
         return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
@@ -530,7 +564,7 @@ class RemoteParticipants(Participants):
         memory = memory._replace(version=memory.version + 1)
         return clients, state, memory, cost, bits
 
-    def _collect_round(self, ask: Ask) -> Arrived:
+    def _collect_round(self, ask: Ask) -> tuple[IntArray, Any, int, Work]:
         """Have the clients of a round do their work, and return what came back in time."""
         run, session, model = self.run, self.engine.session, self.run.problem.model
         session.keep_step(ask)
@@ -556,11 +590,11 @@ class RemoteParticipants(Participants):
         frames = [message.message for message in question.messages]
 
         def check(site: int, reply: Reply) -> None:
-            self.engine.check_rows(site, reply.part("answers").answers, (2,))
+            self.engine.check_rows(site, reply.part("answers").get("answers"), (2,))
 
         with self.collector.hurry():
             replies = self._ask_everyone(lambda stamps: Request((Certificate(frames=frames, **stamps),)), check)
-        answers: Array = np.concatenate([reply.part("answers").answers for reply in replies])
+        answers: Array = np.concatenate([reply.part("answers")["answers"] for reply in replies])
         self.count_answers(answers, question)
         total: Array = answers.sum(axis=0)
         return total
@@ -809,7 +843,7 @@ class RemoteLosses(Losses):
 
     def restrict(self, features: IntArray) -> RemoteLosses:
         mask = Announced.mask(features, self.shape[-1])
-        return self.engine.ask_facts(self.engine.masks.keep(features, mask))
+        return self.engine.ask_facts(self.engine.known.keep(features, mask))
 
     def constants(self) -> tuple[Array, ...]:
         return tuple(self._facts.constants)

@@ -5,20 +5,20 @@ What questions and runs are made of (methods, penalties, maps, compressors) is w
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
 from fpdfp import _checks, rng
+from fpdfp._array import beside, to_host
 from fpdfp._typing import Array, IntArray, Sent, Shape, SparseRows
-from fpdfp.cohorts.question import Question, question, questions, reveals
-from fpdfp.cohorts.serialization import check_numbers, constructor_hints, validate
+from fpdfp.cohorts.question import Question, questions, read_answer
+from fpdfp.cohorts.serialization import constructor_hints, validate
 from fpdfp.compress import Compressor
 from fpdfp.errors import MessageError
 from fpdfp.linops import LinOp
@@ -26,7 +26,6 @@ from fpdfp.methods.base import Algorithm
 from fpdfp.penalties import Penalty
 from fpdfp.precondition.base import Announced
 from fpdfp.problem import Model
-from fpdfp.rng import MAX_ROUNDS
 from fpdfp.traffic import parts_of
 
 
@@ -86,6 +85,19 @@ class Job:
     def __post_init__(self) -> None:
         if self.norm_bound is not None:
             _checks.real("norm_bound", self.norm_bound, positive=True)
+
+
+def shorten(arrays: Array, bound: float | None) -> Array:
+    """Return each client's array, at most as long as the bound; both sides do this to what was decoded."""
+    if bound is None:
+        return arrays
+    lengths = np.array([float(np.linalg.norm(to_host(array).astype(np.float64).ravel())) for array in arrays])
+    factors = np.where(lengths > bound, bound / np.maximum(lengths, 1e-300), 1.0)
+    if (factors == 1.0).all():
+        return arrays
+    column = factors.reshape(-1, *[1] * (arrays.ndim - 1)).astype(arrays.dtype)
+    short: Array = arrays * beside(column, arrays)
+    return short
 
 
 Kind = TypeVar("Kind", bound=Question)
@@ -187,18 +199,12 @@ class Reply:
             if set(given) != {"needs"}:
                 raise MessageError("a reply: must have answers, or name what it needs")
             return cls(validate(given["needs"], list[str], "a reply: needs"))
-        kinds = {one.name: one.answers for one in request.questions}
-        strange = ", ".join(sorted(ascii(name) for name in given if name not in kinds))
+        asked = {one.name: one for one in request.questions}
+        strange = ", ".join(sorted(ascii(name) for name in given if name not in asked))
         if strange:
-            raise MessageError(f"a reply: is made of {sorted(kinds)}, not of {strange}")
+            raise MessageError(f"a reply: is made of {sorted(asked)}, not of {strange}")
         came = {name: one for name, one in given.items() if one is not None}
-        answers = {name: validate(one, kinds[name], f"a reply: {name}") for name, one in came.items()}
-        for name, answer in answers.items():
-            try:
-                check_numbers(answer)
-            except MessageError as error:
-                raise MessageError(f"a reply: {name}: {error}") from None
-        return cls([], answers)
+        return cls([], {name: read_answer(asked[name], one, f"a reply: {name}") for name, one in came.items()})
 
     def part(self, name: str) -> Any:
         """Return the answer to a question that was asked."""
@@ -213,7 +219,11 @@ class Reply:
 
     def write(self) -> dict[str, Any]:
         """Return the reply as a dictionary."""
-        return {"needs": self.needs} if self.needs else {name: write(one) for name, one in self.answers.items()}
+        return (
+            {"needs": self.needs}
+            if self.needs
+            else {name: one if isinstance(one, dict) else write(one) for name, one in self.answers.items()}
+        )
 
 
 def write(part: Any, encode: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:
@@ -234,194 +244,6 @@ def _same(value: Any, default: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.size == 0 and (value.shape, value.dtype) == (default.shape, default.dtype)
     return bool(value == default)
-
-
-#: The most steps of inner solves that a site may claim.
-LARGEST_WORK = (1 << 31) - 1
-
-
-class Lacking(NamedTuple):
-    """The parts that a site lacks to answer."""
-
-    needs: tuple[str, ...]
-
-
-class Participation(Protocol):
-    """A site's part in a run, as questions see it."""
-
-    def find(self, numbers: IntArray | None) -> IntArray:
-        """Return the places here of clients that the server names by their numbers; None for all."""
-
-    def find_all(self, numbers: IntArray | None) -> IntArray:
-        """Return the places of all clients, if it is them who are named."""
-
-    def agree(self, ask: Stamped, own: IntArray, *, forget: bool = True) -> bool:
-        """Compare what clients remember with the server's stamps; False where a copy is needed."""
-
-    def receive(self, message: Message, k: int) -> Any:
-        """Return the server's message, None if what its differences refer to is not here."""
-
-    def work(self, own: IntArray, message: Any, k: int) -> WorkDone:
-        """Do a round's work of some of the clients."""
-
-    def certify(self, frames: list[bytes]) -> Array:
-        """Return what all clients certify of the gap."""
-
-    def remember(self) -> dict[str, Array]:
-        """Return all that the clients remember."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Stamped(Question):
-    """A question to clients with memory, with the server's stamps of that memory.
-
-    Attributes
-    ----------
-    versions, digests
-        The stamps: how many messages of each client have been confirmed, one number where it is the same for all.
-    clients
-        The numbers of those who are asked, None for all of the site.
-    copies
-        What they should remember, for those that disagree.
-    """
-
-    versions: IntArray | int
-    digests: list[bytes]
-    clients: IntArray | None = dataclasses.field(default=None, kw_only=True)
-    copies: dict[str, dict[str, Array]] = dataclasses.field(default_factory=dict, kw_only=True)
-
-    def __post_init__(self) -> None:
-        count = len(self.digests) if self.clients is None else len(self.clients)
-        shapes = {(count,)} if isinstance(self.versions, int) else {(count,), self.versions.shape}
-        if shapes != {(len(self.digests),)} or (self.clients is not None and self.clients.shape != (count,)):
-            raise MessageError("versions and digests must belong to the clients of the request")
-
-    def version_of(self, place: int) -> int:
-        """Return the version of one of the clients that are asked."""
-        return self.versions if isinstance(self.versions, int) else int(self.versions[place])
-
-    @abc.abstractmethod
-    def answer(self, data: Participation) -> Any:
-        """Return what the clients answer, or what the site lacks."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Message:
-    """The server's message of a round: whole, or as the differences that lead to it.
-
-    Attributes
-    ----------
-    whole
-        The encoded arrays.
-    steps
-        The encoded differences of each step; the last one leads to this round's message.
-    zero
-        Whether the first difference is one to zeros, which every site knows.
-    """
-
-    #: Written as its fields alone, since the type of a question's field describes what it is.
-    is_part = True
-
-    whole: list[bytes] | None = None
-    steps: list[list[bytes]] = dataclasses.field(default_factory=list)
-    zero: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkDone:
-    """The clients' messages, the bits of each by field and client, and what inner solves cost.
-
-    ``diverged`` says that numbers are absent, since numbers are no longer finite.
-    """
-
-    frames: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
-    bits: IntArray | None = None
-    work: tuple[int, int] = (0, 0)
-    diverged: str = ""
-
-    unbounded = ("bits", "work")  # those of the messages that come along; counts of steps
-
-    def __post_init__(self) -> None:
-        if not all(0 <= count <= LARGEST_WORK for count in self.work):
-            raise MessageError("work must be two counts")
-
-
-@question("update")
-@dataclasses.dataclass(frozen=True)
-class Update(Stamped):
-    """A round's work of some of the clients."""
-
-    round: int
-    message: Message
-
-    reveals = reveals(
-        "run", points="message", settings="clients versions digests copies round",
-        uses="find agree receive work values gradients hessians informations lipschitz start_model curvatures "
-        "curvature_diagonals curvature_products",
-    )  # fmt: skip
-    answers = WorkDone
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.round <= MAX_ROUNDS:
-            raise MessageError(f"round must be from 0 to {MAX_ROUNDS}, got {self.round}")
-
-    def answer(self, data: Participation) -> WorkDone | Lacking:
-        """Return the clients' messages."""
-        own = data.find(self.clients)
-        agreed, message = data.agree(self, own), data.receive(self.message, self.round)
-        if not agreed or message is None:
-            return Lacking(("memory",) * (not agreed) + ("model",) * (message is None))
-        return data.work(own, message, self.round)
-
-
-@dataclasses.dataclass(frozen=True)
-class Certified:
-    """Two numbers for each client."""
-
-    answers: Array
-
-
-@question("answers")
-@dataclasses.dataclass(frozen=True)
-class Certificate(Stamped):
-    """The clients' part of a certificate: the encoded arrays of the method's question."""
-
-    frames: list[bytes]
-
-    reveals = reveals(
-        "run",
-        points="frames",
-        settings="clients versions digests copies",
-        uses="find_all agree certify values gradients lipschitz",
-    )
-    answers = Certified
-
-    def answer(self, data: Participation) -> Certified | Lacking:
-        """Return what the clients certify."""
-        agreed = data.agree(self, data.find_all(self.clients), forget=False)
-        return Certified(data.certify(self.frames)) if agreed else Lacking(("memory",))
-
-
-@dataclasses.dataclass(frozen=True)
-class Remembered:
-    """The memory of the clients, a row for each."""
-
-    memory: dict[str, Array]
-
-
-@question("memory")
-@dataclasses.dataclass(frozen=True)
-class Memory(Stamped):
-    """All that the clients remember, for a server that may know it."""
-
-    reveals = reveals("run", settings="clients versions digests copies", uses="find_all agree remember")
-    answers = Remembered
-
-    def answer(self, data: Participation) -> Remembered | Lacking:
-        """Return what the clients remember."""
-        agreed = data.agree(self, data.find_all(self.clients), forget=False)
-        return Remembered(data.remember()) if agreed else Lacking(("memory",))
 
 
 class Made(NamedTuple):

@@ -70,7 +70,8 @@ NAMES = (
     "name", "unit", "missing", "levels", "counts", "least", "largest", "distinct", "rows", "design", "terms", "column",
     "value", "response", "coded", "price", "problems", "folds", "conversation", "number", "needs_head", "bounds",
     "lipschitz", "least_convexity", "family", "shape", "dtype", "sizes", "form", "batches", "hessians", "restricts",
-    "convex", "probe",
+    "convex", "probe", "numbers", "slopes", "scales", "entries", "roots", "ridge", "score", "meat", "gradient",
+    "outside", "matrix", "diagonal", "powers", "sketch", "rounds",
 )  # fmt: skip
 NUMBER_OF = {name: number for number, name in enumerate(NAMES)}
 

@@ -1,15 +1,16 @@
 """Sites: a site holds some clients' losses, answers the server's requests, and keeps what clients remember.
 
-The requests (:mod:`fpdfp.cohorts.requests`) of any engine are the same: Ray hands them to an actor, a federation sends
-them over a network. A request that comes twice has the same reply, since all randomness is a function of seed, round
-and client, and a client's memory changes only when the server has confirmed what was sent
-(:mod:`fpdfp.cohorts.site`). What a site lacks to answer (the description of the run, a memory that
-agrees with the server's copy, the model that differences refer to, the point that a question is about, the features
-that are left) it names under ``needs``, and the server sends it.
+The questions of a run's rounds are here as well: an update, a certificate, and the memory of clients. Requests
+(:mod:`fpdfp.cohorts.requests`) are the same for any engine: Ray hands them to an actor, a federation sends them over a
+network. A request that comes twice has the same reply, since all randomness is a function of seed, round and client,
+and a client's memory changes only when the server has confirmed what was sent. What a site lacks to answer (the
+description of the run, a memory that agrees with the server's copy, the model that differences refer to, the point that
+a question is about, the features that are left) it names under ``needs``, and the server sends it.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import math
@@ -22,8 +23,8 @@ from fpdfp._array import namespace, to_host
 from fpdfp._numbers import one_thread
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts.losses import At, Duals, check_coordinates, check_factor
-from fpdfp.cohorts.question import Columns, Offer, Question, tuple_kind
-from fpdfp.cohorts.requests import Job, Lacking, Message, Place, Reply, Request, Stamped, Update, WorkDone
+from fpdfp.cohorts.question import Encoded, Offer, Question, Rows, question, reveals, tuple_kind
+from fpdfp.cohorts.requests import Job, Place, Reply, Request, shorten
 from fpdfp.compress import Compressor, decode
 from fpdfp.errors import MessageError
 from fpdfp.losses.base import Losses
@@ -31,11 +32,155 @@ from fpdfp.methods.base import Algorithm, Certifying, Remembering
 from fpdfp.precondition.base import read_mask
 from fpdfp.precondition.exchange import Slopes
 from fpdfp.problem import LocalLosses
-from fpdfp.rng import QUANTIZE, Draws, Purpose
+from fpdfp.rng import MAX_ROUNDS, QUANTIZE, Draws, Purpose
 from fpdfp.traffic import FULL, Downlink, digest
 
 if TYPE_CHECKING:
     from fpdfp._kernels.jit import Trial
+
+
+#: The most steps of inner solves that a site may claim.
+LARGEST_WORK = (1 << 31) - 1
+
+
+class Lacking(NamedTuple):
+    """The parts that a site lacks to answer."""
+
+    needs: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stamped(Question):
+    """A question to clients with memory, with the server's stamps of that memory.
+
+    Attributes
+    ----------
+    versions, digests
+        The stamps: how many messages of each client have been confirmed, one number where it is the same for all.
+    clients
+        The numbers of those who are asked, None for all of the site.
+    copies
+        What they should remember, for those that disagree.
+    """
+
+    versions: IntArray | int
+    digests: list[bytes]
+    clients: IntArray | None = dataclasses.field(default=None, kw_only=True)
+    copies: dict[str, dict[str, Array]] = dataclasses.field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        count = len(self.digests) if self.clients is None else len(self.clients)
+        shapes = {(count,)} if isinstance(self.versions, int) else {(count,), self.versions.shape}
+        if shapes != {(len(self.digests),)} or (self.clients is not None and self.clients.shape != (count,)):
+            raise MessageError("versions and digests must belong to the clients of the request")
+
+    def version_of(self, place: int) -> int:
+        """Return the version of one of the clients that are asked."""
+        return self.versions if isinstance(self.versions, int) else int(self.versions[place])
+
+    @abc.abstractmethod
+    def answer(self, data: Site) -> Any:
+        """Return what the clients answer, or what the site lacks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """The server's message of a round: whole, or as the differences that lead to it.
+
+    Attributes
+    ----------
+    whole
+        The encoded arrays.
+    steps
+        The encoded differences of each step; the last one leads to this round's message.
+    zero
+        Whether the first difference is one to zeros, which every site knows.
+    """
+
+    #: Written as its fields alone, since the type of a question's field describes what it is.
+    is_part = True
+
+    whole: list[bytes] | None = None
+    steps: list[list[bytes]] = dataclasses.field(default_factory=list)
+    zero: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkDone(Encoded):
+    """The clients' messages, and what inner solves cost; ``diverged`` where numbers are no longer finite."""
+
+    work: tuple[int, int] = (0, 0)
+    diverged: str = ""
+
+    unbounded = ("bits", "work")  # those of the messages that come along; counts of steps
+
+    def __post_init__(self) -> None:
+        if not all(0 <= count <= LARGEST_WORK for count in self.work):
+            raise MessageError("work must be two counts")
+
+
+@question("update")
+@dataclasses.dataclass(frozen=True)
+class Update(Stamped):
+    """A round's work of some of the clients."""
+
+    round: int
+    message: Message
+
+    reveals = reveals(
+        "run", points="message", settings="clients versions digests copies round",
+        uses="find agree receive work values gradients hessians informations lipschitz start_model curvatures "
+        "curvature_diagonals curvature_products",
+    )  # fmt: skip
+    answers = WorkDone
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.round <= MAX_ROUNDS:
+            raise MessageError(f"round must be from 0 to {MAX_ROUNDS}, got {self.round}")
+
+    def answer(self, data: Site) -> WorkDone | Lacking:
+        """Return the clients' messages."""
+        own = data.find(self.clients)
+        agreed, message = data.agree(self, own), data.receive(self.message, self.round)
+        if not agreed or message is None:
+            return Lacking(("memory",) * (not agreed) + ("model",) * (message is None))
+        return data.work(own, message, self.round)
+
+
+@question("answers")
+@dataclasses.dataclass(frozen=True)
+class Certificate(Stamped):
+    """The clients' part of a certificate, two numbers each: the encoded arrays of the method's question."""
+
+    frames: list[bytes]
+
+    reveals = reveals(
+        "run",
+        points="frames",
+        settings="clients versions digests copies",
+        uses="find_all agree certify values gradients lipschitz",
+    )
+    answers = Rows
+
+    def answer(self, data: Site) -> Rows | Lacking:
+        """Return what the clients certify."""
+        agreed = data.agree(self, data.find_all(self.clients), forget=False)
+        return {"answers": data.certify(self.frames)} if agreed else Lacking(("memory",))
+
+
+@question("memory")
+@dataclasses.dataclass(frozen=True)
+class Memory(Stamped):
+    """All that the clients remember, for a server that may know it."""
+
+    reveals = reveals("run", settings="clients versions digests copies", uses="find_all agree remember")
+    answers = Rows
+
+    def answer(self, data: Site) -> Rows | Lacking:
+        """Return what the clients remember."""
+        agreed = data.agree(self, data.find_all(self.clients), forget=False)
+        return data.remember() if agreed else Lacking(("memory",))
 
 
 class Stamp(NamedTuple):
@@ -43,11 +188,6 @@ class Stamp(NamedTuple):
 
     version: int
     digest: bytes
-
-
-def shared_memory(algorithm: Algorithm) -> tuple[str, ...]:
-    """Return the fields of a client's memory that the server can follow."""
-    return algorithm.shared_memory if isinstance(algorithm, Remembering) else ()
 
 
 class ClientLedger:
@@ -68,7 +208,7 @@ class ClientLedger:
 
     def stamp(self) -> Stamp:
         """Return the client's own stamp."""
-        return Stamp(self.version, digest(getattr(self.memory, name)[0] for name in shared_memory(self.algorithm)))
+        return Stamp(self.version, digest(getattr(self.memory, name)[0] for name in self.algorithm.shared_memory))
 
     def hold(self, memory: Any, decoded: Any, k: int) -> None:
         """Hold what was sent in round k until the server confirms it.
@@ -119,7 +259,7 @@ class ClientLedger:
                 raise MessageError(
                     f"copy must hold arrays of {sorted(known)} as a client has them, got another {name!a}"
                 )
-        if digest(copy.get(name, ()) for name in shared_memory(self.algorithm)) != server.digest:
+        if digest(copy.get(name, ()) for name in self.algorithm.shared_memory) != server.digest:
             raise MessageError("copy must match the server's stamp: it was damaged on its way")
         if rows:
             self.memory = self._place(rows)
@@ -245,11 +385,11 @@ class Site:
             return Lacking(("point",))
         return dataclasses.replace(question, x=self.point)
 
-    def _encode(self, question: Question, sent: Any, own: IntArray, place: Place | None) -> Columns:
-        """Return an answer in columns, through the compressors that the question names."""
+    def _encode(self, question: Question, sent: Any, own: IntArray, place: Place | None) -> Rows | Encoded:
+        """Return an answer in rows, or through the compressors that the question names."""
         messages = question.messages(self.losses.shape)
         if not messages:
-            return Columns(list(sent._fields), [to_host(array) for array in sent])
+            return {name: to_host(array) for name, array in sent._asdict().items()}
         if place is None:
             raise MessageError(f"a question for {question.name} must have a place")
         draws = Draws(place.seed, 0, place.numbers[own])
@@ -258,7 +398,7 @@ class Site:
             compressor = messages[name][0]
             quantized = compressor.quantize(array, draws, Purpose.ONCE + field)
             frames[name], bits[field] = compressor.encode(quantized), compressor.nbits(quantized)
-        return Columns(frames=frames, bits=bits)
+        return Encoded(frames, bits)
 
     def _restrict(self, features: IntArray) -> None:
         """Keep the losses as functions of some features."""
@@ -497,21 +637,6 @@ def refusing(what: str) -> Iterator[None]:
 def _layout(arrays: Any) -> Layout:
     """Return the shape and the dtype of each field of a named tuple of arrays."""
     return {name: (array.shape, np.dtype(array.dtype)) for name, array in arrays._asdict().items()}
-
-
-def shorten(arrays: Array, bound: float | None) -> Array:
-    """Return each client's array, at most as long as the bound; both sides do this to what was decoded."""
-    if bound is None:
-        return arrays
-    lengths = np.array([float(np.linalg.norm(to_host(array).astype(np.float64).ravel())) for array in arrays])
-    factors = np.where(lengths > bound, bound / np.maximum(lengths, 1e-300), 1.0)
-    if (factors == 1.0).all():
-        return arrays
-    from fpdfp._array import beside
-
-    column = factors.reshape(-1, *[1] * (arrays.ndim - 1)).astype(arrays.dtype)
-    short: Array = arrays * beside(column, arrays)
-    return short
 
 
 def _row(arrays: Any, row: int) -> Any:

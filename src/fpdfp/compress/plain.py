@@ -571,3 +571,19 @@ def _mask_of(quantized: Quantized) -> Array:
     if quantized.levels is None:
         raise TypeError("quantized must come from a compressor that sends positions")
     return quantized.levels
+
+
+def payload(tree: Any) -> int:
+    """Return the bits of the arrays and bytes in a tree or a dataclass, without what is around them.
+
+    >>> import numpy as np
+    >>> payload({"round": 3, "x": np.arange(3.0), "frames": [b"abc"]})
+    216
+    """
+    if dataclasses.is_dataclass(tree):
+        tree = vars(tree)
+    if isinstance(tree, dict | list | tuple):
+        return sum(map(payload, tree.values() if isinstance(tree, dict) else tree))
+    if isinstance(tree, np.ndarray) and tree.dtype.kind == "f":
+        return int(number_bits(np.ascontiguousarray(tree).reshape(1, -1))[0])
+    return 8 * (len(tree) if isinstance(tree, bytes) else int(getattr(tree, "nbytes", 0)))

@@ -16,8 +16,7 @@ from fpdfp import datasets
 from fpdfp._typing import Array, IntArray
 from fpdfp.datasets import FeatureGraph, feature_graph, splits
 from fpdfp.declarative.settings import DEFAULTS, METHODS, Settings, remake, remake_messages, run_options
-from fpdfp.engines.options import RunOptions
-from fpdfp.engines.prepare import choose
+from fpdfp.engines.prepare import RunOptions, choose
 from fpdfp.errors import ArgumentError
 from fpdfp.linops import Difference, Identity, LinOp, VStack
 from fpdfp.runs import linear_model

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from fpdfp import compress, methods, steps
 from fpdfp._settings import REQUIRED, Document, Key, Table, show, split_key
 from fpdfp.compress import Compressor
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.methods import InnerSolve, Method
 from fpdfp.precondition.cost import Network
 from fpdfp.rng import MAX_ROUNDS

@@ -6,7 +6,7 @@ from fpdfp._lazy import attach
 
 if TYPE_CHECKING:
     from fpdfp.engines.loop import Observer
-    from fpdfp.engines.options import RunOptions
+    from fpdfp.engines.prepare import RunOptions
     from fpdfp.engines.result import History, Result
     from fpdfp.engines.run import Run
 
@@ -15,7 +15,7 @@ __getattr__ = attach(
     __name__,
     {
         "loop": "Observer",
-        "options": "RunOptions",
+        "prepare": "RunOptions",
         "result": "History Result",
         "run": "Run",
     },

@@ -34,7 +34,7 @@ from fpdfp.precondition.quantized import FEW
 from fpdfp.rng import Draws
 
 if TYPE_CHECKING:
-    from fpdfp.engines.options import RunOptions
+    from fpdfp.engines.prepare import RunOptions
     from fpdfp.losses.base import Losses
     from fpdfp.problem import Problem
 

@@ -23,8 +23,7 @@ from fpdfp.rng import Draws, Purpose, choose_clients
 from fpdfp.traffic import NOTHING, Bits, Kept, Traffic, count_exchange, full_bits
 
 if TYPE_CHECKING:
-    from fpdfp.engines.options import RunOptions
-    from fpdfp.engines.prepare import Prepared
+    from fpdfp.engines.prepare import Prepared, RunOptions
 
 
 class _Round(NamedTuple):

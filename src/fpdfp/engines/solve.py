@@ -22,8 +22,7 @@ from fpdfp.engines import checkpoint as checkpoints
 from fpdfp.engines import working_set
 from fpdfp.engines.choice import name_method, name_network
 from fpdfp.engines.loop import Interrupt, Loop
-from fpdfp.engines.options import RunOptions
-from fpdfp.engines.prepare import Prepared, prepare, start_point
+from fpdfp.engines.prepare import Prepared, RunOptions, prepare, start_point
 from fpdfp.engines.result import RESERVED, FeatureSubset, Result, make_result
 from fpdfp.engines.run import Run
 from fpdfp.engines.stopping import FAILED, Ending

@@ -20,8 +20,7 @@ import numpy as np
 from fpdfp._array import read_only, to_host
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress import QSGD
-from fpdfp.engines.options import RunOptions
-from fpdfp.engines.prepare import AskedClients, choose
+from fpdfp.engines.prepare import AskedClients, RunOptions, choose
 from fpdfp.engines.result import FeatureSubset, find_dual
 from fpdfp.engines.run import Certified, Run
 from fpdfp.engines.stopping import Ending, say_gap

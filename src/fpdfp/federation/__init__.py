@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 from fpdfp._lazy import attach
 
 if TYPE_CHECKING:
-    from fpdfp.federation.analyst import Federation
-    from fpdfp.federation.engine import FederationEngine
+    from fpdfp.federation.analyst import Federation, FederationEngine
     from fpdfp.federation.private import Privacy
 
 __all__ = ["Federation", "FederationEngine", "Privacy"]
 
-__getattr__ = attach(__name__, {"analyst": "Federation", "engine": "FederationEngine", "private": "Privacy"})
+__getattr__ = attach(__name__, {"analyst": "Federation FederationEngine", "private": "Privacy"})

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import queue
 import re
+import secrets
 import signal
 import threading
 import time
@@ -17,12 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fpdfp import _files as files
 from fpdfp._numbers import one_thread
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import MessageError
 from fpdfp.federation import keys
 from fpdfp.federation.audit import Audit
-from fpdfp.federation.connection import Stream, renew, take_certificate
+from fpdfp.federation.connection import Arrived, Stream, renew, take_certificate
 from fpdfp.federation.framing import (
     CONVERSATION,
     NUMBER,
@@ -43,6 +46,8 @@ from fpdfp.federation.text import log, printable, read_name, refuse_unprintable
 if TYPE_CHECKING:
     from fpdfp.federation.guard import RequestGuard
 
+#: The file of a secret that is mixed into the digest of the data.
+SALT = "salt"
 #: Seconds between two looks at the certificate.
 LOOK_AT_CERTIFICATE = 3600.0
 
@@ -155,9 +160,7 @@ class Agent:
             if difference is not None:
                 log.warning("the clock of the hub is %s", difference)
             # What comes in is noted at once, so that it is known how long it has waited.
-            arrived: Inbox[tuple[float, Message] | Exception | None] = Inbox()
-            reader = threading.Thread(target=_read, args=(stream, arrived), daemon=True)
-            reader.start()
+            arrived, reader = stream.read()
             try:
                 self._work(stream, arrived)
             finally:
@@ -165,7 +168,7 @@ class Agent:
                 arrived.close()
                 reader.join(5.0)
 
-    def _work(self, stream: Stream, arrived: Inbox[tuple[float, Message] | Exception | None]) -> None:
+    def _work(self, stream: Stream, arrived: Inbox[Arrived]) -> None:
         look = 0.0
         while True:
             if time.monotonic() >= look:
@@ -270,15 +273,6 @@ def _asker(message: Message, about: About) -> Asker:
         raise MessageError(str(error)) from None
 
 
-def _read(stream: Stream, arrived: Inbox[tuple[float, Message] | Exception | None]) -> None:
-    try:
-        for message in stream:
-            arrived.put((time.monotonic(), message), len(message.body))
-        arrived.put(None)
-    except Exception as error:
-        arrived.put(error)
-
-
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Within this, no other process is this site."""
@@ -289,6 +283,17 @@ def alone(folder: Path) -> Iterator[None]:
         except OSError:
             raise RefusedError(f"another process is running with {folder}") from None
         yield
+
+
+def digest_of_data(folder: Path, fingerprint: str) -> str:
+    """Return a digest of a site's data that shows others whether it has changed, and nothing else.
+
+    It is salted with a secret of the site, in its folder: no one can compare it with a table of their own.
+    """
+    path = folder / SALT
+    if not path.exists():
+        files.write_whole(path, secrets.token_bytes(32), flush=True, private=True)
+    return hashlib.sha256(path.read_bytes() + fingerprint.encode()).hexdigest()[:16]
 
 
 def open_guard(name: str, folder: Path, data: Path, policy: Path | None) -> RequestGuard:

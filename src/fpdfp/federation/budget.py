@@ -45,6 +45,8 @@ class Spent:
         Those of rows that were answered about.
     edges
         Those at which columns were counted.
+    columns
+        Those that were used.
     knots
         Those of splines, by column.
     fitted
@@ -60,6 +62,7 @@ class Spent:
     times: dict[str, str] = dataclasses.field(default_factory=dict)
     conditions: list[str] = dataclasses.field(default_factory=list)
     edges: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    columns: list[str] = dataclasses.field(default_factory=list)
     knots: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     fitted: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
@@ -175,6 +178,12 @@ class Budget:
         """Note all knots of splines of a column that were used."""
         if self.spent.knots.get(column) != knots:
             self.spent.knots[column] = knots
+            self.write()
+
+    def note_columns(self, names: list[str]) -> None:
+        """Note columns that were used."""
+        if names:
+            self.spent.columns += names
             self.write()
 
     def note_condition(self, condition: str) -> None:

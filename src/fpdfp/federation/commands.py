@@ -7,7 +7,7 @@ import logging
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,7 @@ import typer
 from fpdfp.federation.text import LONGEST, printable, read_path
 
 if TYPE_CHECKING:
-    from fpdfp.federation.keys import Identity
+    from fpdfp.federation.keys import Identity, Study
 
 TEMPLATE = Path(__file__).parent / "template"
 
@@ -32,7 +32,35 @@ Name = Annotated[str, typer.Argument(help="The name of a site or an analyst.")]
 SiteFolder = Annotated[Path, typer.Argument(help="The folder of the site, which join has made.")]
 
 
-@app.command(rich_help_panel=COORDINATOR)
+@contextlib.contextmanager
+def leaving() -> Iterator[None]:
+    """Within this, what goes wrong is one sentence and an exit status: 2 where to try again is of no use."""
+    from fpdfp.federation.framing import RefusedError
+
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except RefusedError as error:
+        say(error, err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        say("interrupted", err=True)
+        raise typer.Exit(130) from None
+    except ImportError as error:
+        say(f"{error}: pip install cryptography formulaic grpcio", err=True)
+        raise typer.Exit(1) from None
+    except (OSError, RuntimeError, ValueError) as error:
+        say(error, err=True)
+        raise typer.Exit(1) from None
+
+
+def command(name: str | None = None, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return what registers a command; what goes wrong in it is one sentence."""
+    return lambda function: app.command(name, **options)(leaving()(function))
+
+
+@command(rich_help_panel=COORDINATOR)
 def new(
     study: Annotated[Path, typer.Argument(help="A folder that is not there yet; its name becomes the study's.")],
     sites: Annotated[
@@ -50,12 +78,11 @@ def new(
 
     Example: fpdfp federation new study --sites north east south --host hub.example
     """
-    names = [name for one in [*sites, *(more or [])] for name in one.split(",") if name]
-    with leaving():
-        from fpdfp.federation.study import Study
+    from fpdfp.federation.keys import Study
 
-        made = Study.create(study, names, hosts=host or ["localhost"], port=port)
-        write_service("hub", study, study=made.name, port=port)
+    names = [name for one in [*sites, *(more or [])] for name in one.split(",") if name]
+    made = Study.create(study, names, hosts=host or ["localhost"], port=port)
+    write_service("hub", study, study=made.name, port=port)
     if not host:
         say("no --host was given: sites on other machines will not find this one as localhost", err=True)
     for path in made.invitations():
@@ -64,7 +91,7 @@ def new(
     say(f"then: fpdfp federation serve {study}")
 
 
-@app.command(rich_help_panel=COORDINATOR)
+@command(rich_help_panel=COORDINATOR)
 def serve(
     study: StudyFolder,
     bind: Annotated[str, typer.Option(help="The address to listen at; by default all of this machine.")] = "[::]",
@@ -76,22 +103,20 @@ def serve(
 
     Example: fpdfp federation serve study
     """
-    with leaving():
-        from fpdfp.federation.hub import serve as run
-        from fpdfp.federation.study import Study
+    from fpdfp.federation.hub import serve as run
 
-        found = Study(study)
-        if unit:
-            for path in write_service("hub", study, study=found.name, port=found.port):
-                say(path)
-            return
-        for line in found.warnings():
-            say(line, err=True)
-        log_to_stderr()
-        run(found, bind)
+    found = _study(study)
+    if unit:
+        for path in write_service("hub", study, study=found.name, port=found.port):
+            say(path)
+        return
+    for line in found.warnings():
+        say(line, err=True)
+    log_to_stderr()
+    run(found, bind)
 
 
-@app.command(rich_help_panel=SITE)
+@command(rich_help_panel=SITE)
 def join(
     invitation: Annotated[Path, typer.Argument(help="The file that the coordinator has sent.")],
     data: Annotated[Path | None, typer.Option(help="The site's table: a CSV or Parquet file.")] = None,
@@ -114,33 +139,31 @@ def join(
 
     Example: fpdfp federation join invitation-north.zip --data patients.csv --policy policy.toml
     """
-    with leaving():
-        from fpdfp.federation.agent import alone, attend, open_guard
-        from fpdfp.federation.repeat import digest_of_data
+    from fpdfp.federation.agent import alone, attend, digest_of_data, open_guard
 
-        identity = find_identity(invitation, folder)
-        about = identity.about
-        warning = identity.warn()
-        if warning is not None:
-            say(warning, err=True)
-        if about.role == "analyst":
-            say(f"{about.name} has joined: fpdfp.Federation({str(identity.folder)!r})")
-            return
-        if data is None:
-            raise ValueError("--data must name the site's table")
-        if unit:
-            written = write_service(
-                "site", identity.folder, study=about.study, site=about.name, data=data.resolve(),
-                data_name=data.name, policy=(policy or identity.folder / "policy.toml").resolve(),
-                invitation=invitation.resolve(),
-            )  # fmt: skip
-            for path in written:
-                say(path)
-            return
-        log_to_stderr()
-        with alone(identity.folder), open_guard(about.name, identity.folder, data, policy) as desk:
-            fingerprint = str(getattr(desk.table, "fingerprint", ""))
-            attend(identity, desk, digest_of_data(identity.folder, fingerprint))
+    identity = find_identity(invitation, folder)
+    about = identity.about
+    warning = identity.warn()
+    if warning is not None:
+        say(warning, err=True)
+    if about.role == "analyst":
+        say(f"{about.name} has joined: fpdfp.Federation({str(identity.folder)!r})")
+        return
+    if data is None:
+        raise ValueError("--data must name the site's table")
+    if unit:
+        written = write_service(
+            "site", identity.folder, study=about.study, site=about.name, data=data.resolve(),
+            data_name=data.name, policy=(policy or identity.folder / "policy.toml").resolve(),
+            invitation=invitation.resolve(),
+        )  # fmt: skip
+        for path in written:
+            say(path)
+        return
+    log_to_stderr()
+    with alone(identity.folder), open_guard(about.name, identity.folder, data, policy) as desk:
+        fingerprint = str(getattr(desk.table, "fingerprint", ""))
+        attend(identity, desk, digest_of_data(identity.folder, fingerprint))
 
 
 def find_identity(invitation: Path, folder: Path | None) -> Identity:
@@ -160,20 +183,19 @@ def find_identity(invitation: Path, folder: Path | None) -> Identity:
     return enrol(invited, folder)
 
 
-@app.command(rich_help_panel=COORDINATOR)
+@command(rich_help_panel=COORDINATOR)
 def status(study: StudyFolder) -> None:
     """Show sites and certificates that end soon.
 
     Example: fpdfp federation status study
     """
-    with leaving():
-        from fpdfp.federation.analyst import Federation
+    from fpdfp.federation.analyst import Federation
 
-        with Federation(study) as federation:
-            say(*str(federation.status()).splitlines())
+    with Federation(study) as federation:
+        say(*str(federation.status()).splitlines())
 
 
-@app.command(rich_help_panel=ANALYST)
+@command(rich_help_panel=ANALYST)
 def describe(study: StudyFolder) -> None:
     """Show the columns of all sites.
 
@@ -181,16 +203,15 @@ def describe(study: StudyFolder) -> None:
 
     Example: fpdfp federation describe study
     """
-    with leaving():
-        from fpdfp.federation.analyst import Federation
+    from fpdfp.federation.analyst import Federation
 
-        with Federation(study) as federation:
-            for line in federation.status().warnings:
-                say(line, err=True)
-            say(*str(federation.describe()).splitlines())
+    with Federation(study) as federation:
+        for line in federation.status().warnings:
+            say(line, err=True)
+        say(*str(federation.describe()).splitlines())
 
 
-@app.command(rich_help_panel=ANALYST)
+@command(rich_help_panel=ANALYST)
 def repeat(
     study: StudyFolder,
     run: Annotated[Path, typer.Argument(help="The folder of a run, in the folder runs of the study.")],
@@ -201,18 +222,17 @@ def repeat(
 
     Example: fpdfp federation repeat study study/runs/first
     """
-    with leaving():
-        from fpdfp.federation.analyst import Federation
-        from fpdfp.federation.repeat import repeat as run_again
+    from fpdfp.federation.analyst import Federation
+    from fpdfp.federation.analyst import repeat as run_again
 
-        with Federation(study) as federation:
-            said = run_again(run, federation)
-        say(*str(said).splitlines())
+    with Federation(study) as federation:
+        said = run_again(run, federation)
+    say(*str(said).splitlines())
     if not said.same:
         raise typer.Exit(1)
 
 
-@app.command(rich_help_panel=COORDINATOR)
+@command(rich_help_panel=COORDINATOR)
 def remove(study: StudyFolder, name: Name) -> None:
     """Remove a site or an analyst.
 
@@ -220,14 +240,11 @@ def remove(study: StudyFolder, name: Name) -> None:
 
     Example: fpdfp federation remove study north
     """
-    with leaving():
-        from fpdfp.federation.study import Study
-
-        Study(study).remove(name)
+    _study(study).remove(name)
     say(f"{name} was removed")
 
 
-@app.command(rich_help_panel=COORDINATOR)
+@command(rich_help_panel=COORDINATOR)
 def forget(study: StudyFolder, name: Name) -> None:
     """Accept a site's log that begins anew or lost lines.
 
@@ -237,14 +254,11 @@ def forget(study: StudyFolder, name: Name) -> None:
 
     Example: fpdfp federation forget study north
     """
-    with leaving():
-        from fpdfp.federation.study import Study
-
-        Study(study).registry.forget(name)
+    _study(study).registry.forget(name)
     say(f"{name} may connect with the log that it has now")
 
 
-@app.command(rich_help_panel=COORDINATOR)
+@command(rich_help_panel=COORDINATOR)
 def invite(study: StudyFolder, name: Name) -> None:
     """Invite a new site, or replace a lost key.
 
@@ -252,13 +266,10 @@ def invite(study: StudyFolder, name: Name) -> None:
 
     Example: fpdfp federation invite study north
     """
-    with leaving():
-        from fpdfp.federation.study import Study
-
-        say(Study(study).invite(name, "site"))
+    say(_study(study).invite(name, "site"))
 
 
-@app.command(rich_help_panel=COORDINATOR)
+@command(rich_help_panel=COORDINATOR)
 def analyst(study: StudyFolder, name: Name) -> None:
     """Invite an analyst on another machine.
 
@@ -266,13 +277,10 @@ def analyst(study: StudyFolder, name: Name) -> None:
 
     Example: fpdfp federation analyst study ada
     """
-    with leaving():
-        from fpdfp.federation.study import Study
-
-        say(Study(study).invite(name, "analyst"))
+    say(_study(study).invite(name, "analyst"))
 
 
-@app.command("log", rich_help_panel=SITE)
+@command("log", rich_help_panel=SITE)
 def show_log(
     folder: SiteFolder,
     last: Annotated[int | None, typer.Option(min=1, help="The number of lines, from the end.")] = None,
@@ -281,15 +289,14 @@ def show_log(
 
     Example: fpdfp federation log north --last 20
     """
-    with leaving():
-        from fpdfp.federation import audit
+    from fpdfp.federation import audit
 
-        lines = list(audit.entries(folder))
-        for entry in lines[-last:] if last else lines:
-            say(str(entry))
+    lines = list(audit.entries(folder))
+    for entry in lines[-last:] if last else lines:
+        say(str(entry))
 
 
-@app.command(rich_help_panel=SITE)
+@command(rich_help_panel=SITE)
 def verify(
     folder: SiteFolder,
     known: Annotated[str | None, typer.Option(help="A hash that was noted earlier: it must be that of a line.")] = None,
@@ -300,10 +307,9 @@ def verify(
 
     Example: fpdfp federation verify north
     """
-    with leaving():
-        from fpdfp.federation import audit
+    from fpdfp.federation import audit
 
-        verdict = audit.verify(folder, known)
+    verdict = audit.verify(folder, known)
     for fault in verdict.faults:
         say(fault, err=True)
     say(f"{verdict.entries} lines, the last with the hash {verdict.hash}")
@@ -311,7 +317,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command("inspect", rich_help_panel=SITE)
+@command("inspect", rich_help_panel=SITE)
 def inspect_reply(
     place: Annotated[Path, typer.Argument(help="A site's folder, for all that waits, or a file in its outbox.")],
 ) -> None:
@@ -323,19 +329,18 @@ def inspect_reply(
 
     Example: fpdfp federation inspect north
     """
-    with leaving():
-        from fpdfp.federation import outbox
+    from fpdfp.federation import outbox
 
-        for path in _waiting(place):
-            say(path)
-            for line in outbox.lines(outbox.read(path)):
-                say(line)
+    for path in _waiting(place):
+        say(path)
+        for line in outbox.lines(path.read_bytes()):
+            say(line)
 
 
 Kept = Annotated[Path, typer.Argument(help="A site's folder, for all that waits, or a file in its outbox.")]
 
 
-@app.command(rich_help_panel=SITE)
+@command(rich_help_panel=SITE)
 def release(place: Kept) -> None:
     """Release waiting replies.
 
@@ -343,19 +348,18 @@ def release(place: Kept) -> None:
 
     Example: fpdfp federation release north
     """
-    with leaving():
-        from fpdfp.federation import outbox
-        from fpdfp.federation.guard import STOPPED
+    from fpdfp.federation import outbox
+    from fpdfp.federation.guard import STOPPED
 
-        if (place / STOPPED).exists():
-            (place / STOPPED).unlink()
-            say("the site answers again")
-        for file in _waiting(place):
-            outbox.release(file)
-            say(f"{file} may leave")
+    if (place / STOPPED).exists():
+        (place / STOPPED).unlink()
+        say("the site answers again")
+    for file in _waiting(place):
+        outbox.release(file)
+        say(f"{file} may leave")
 
 
-@app.command(rich_help_panel=SITE)
+@command(rich_help_panel=SITE)
 def refuse(place: Kept) -> None:
     """Refuse waiting replies.
 
@@ -363,12 +367,11 @@ def refuse(place: Kept) -> None:
 
     Example: fpdfp federation refuse north
     """
-    with leaving():
-        from fpdfp.federation import outbox
+    from fpdfp.federation import outbox
 
-        for file in _waiting(place):
-            outbox.refuse(file)
-            say(f"{file} stays here")
+    for file in _waiting(place):
+        outbox.refuse(file)
+        say(f"{file} stays here")
 
 
 def _waiting(place: Path) -> list[Path]:
@@ -381,7 +384,7 @@ def _waiting(place: Path) -> list[Path]:
     return found
 
 
-@app.command(rich_help_panel=SITE)
+@command(rich_help_panel=SITE)
 def approve(
     folder: SiteFolder,
     name: Annotated[str | None, typer.Argument(help="The variable; without it all proposals are shown.")] = None,
@@ -393,14 +396,20 @@ def approve(
 
     Example: fpdfp federation approve north elderly yes
     """
-    with leaving():
-        from fpdfp.federation.approvals import Approvals
+    from fpdfp.federation.approvals import Approvals
 
-        approvals = Approvals(folder)
-        if name is not None:
-            approvals.answer(name, answer)
-        for one in approvals.read().values():
-            say(*str(one).splitlines())
+    approvals = Approvals(folder)
+    if name is not None:
+        approvals.answer(name, answer)
+    for one in approvals.read().values():
+        say(*str(one).splitlines())
+
+
+def _study(folder: Path) -> Study:
+    """Return the study of a folder."""
+    from fpdfp.federation.keys import Study
+
+    return Study(folder)
 
 
 def _member(folder: Path) -> Path:
@@ -412,7 +421,7 @@ def _member(folder: Path) -> Path:
     return found
 
 
-@app.command(rich_help_panel=SITE)
+@command(rich_help_panel=SITE)
 def key(folder: SiteFolder) -> None:
     """Show the public key of a site or an analyst.
 
@@ -421,15 +430,14 @@ def key(folder: SiteFolder) -> None:
 
     Example: fpdfp federation key north
     """
-    with leaving():
-        from fpdfp.federation.keys import Identity
-        from fpdfp.federation.seal import Secret
+    from fpdfp.federation.keys import Identity
+    from fpdfp.federation.seal import Secret
 
-        member = _member(folder)
-        say(f'{Identity(member).about.name} = "{Secret.of(member).public.hex()}"')
+    member = _member(folder)
+    say(f'{Identity(member).about.name} = "{Secret.of(member).public.hex()}"')
 
 
-@app.command(rich_help_panel=SITE)
+@command(rich_help_panel=SITE)
 def trust(
     folder: SiteFolder,
     name: Name,
@@ -443,13 +451,12 @@ def trust(
 
     Example: fpdfp federation trust north ann 3ccd…
     """
-    with leaving():
-        from fpdfp.federation.seal import Pins
+    from fpdfp.federation.seal import Pins
 
-        Pins(_member(folder)).add(name, key)
+    Pins(_member(folder)).add(name, key)
 
 
-@app.command(rich_help_panel=SITE)
+@command(rich_help_panel=SITE)
 def budget(
     folder: SiteFolder,
     policy: Annotated[Path | None, typer.Option(help="The site's policy; by default that in its folder.")] = None,
@@ -464,22 +471,21 @@ def budget(
 
     Example: fpdfp federation budget north
     """
-    with leaving():
-        from fpdfp.federation.policy import Policy
-        from fpdfp.federation.protected import LEDGER
-        from fpdfp.federation.table import SiteTable
-        from fpdfp.privacy.ledger import Ledger
+    from fpdfp.federation.policy import Policy
+    from fpdfp.federation.protected import LEDGER
+    from fpdfp.federation.table import SiteTable
+    from fpdfp.privacy.ledger import Ledger
 
-        rules = Policy.read(policy or folder / "policy.toml")
-        if rules.level != "private":
-            raise ValueError(f"{folder} has the level {rules.level!r}: only 'private' has such a budget")
-        with Ledger(folder / LEDGER, rules.epsilon, rules.delta) as ledger:
-            if data is not None:
-                ledger.open(SiteTable.read(data, rules.columns_of_the_table).fingerprint)
-            say(*map(str, ledger.accounts()))
+    rules = Policy.read(policy or folder / "policy.toml")
+    if rules.level != "private":
+        raise ValueError(f"{folder} has the level {rules.level!r}: only 'private' has such a budget")
+    with Ledger(folder / LEDGER, rules.epsilon, rules.delta) as ledger:
+        if data is not None:
+            ledger.open(SiteTable.read(data, rules.columns_of_the_table).fingerprint)
+        say(*map(str, ledger.accounts()))
 
 
-@app.command(rich_help_panel=SITE)
+@command(rich_help_panel=SITE)
 def policy() -> None:
     """Print a policy with comments and all defaults.
 
@@ -490,7 +496,7 @@ def policy() -> None:
     say(*template().splitlines())
 
 
-@app.command(rich_help_panel=REHEARSAL)
+@command(rich_help_panel=REHEARSAL)
 def example(
     file: Annotated[Path, typer.Argument(help="The CSV file to write; one that is there is not overwritten.")],
     rows: Annotated[int, typer.Option(help="The number of patients, at least 100.")] = 900,
@@ -499,13 +505,12 @@ def example(
 
     Example: fpdfp federation example patients.csv
     """
-    with leaving():
-        from fpdfp.federation.rehearse import write_patients
+    from fpdfp.federation.rehearse import write_patients
 
-        say(write_patients(file, rows))
+    say(write_patients(file, rows))
 
 
-@app.command(rich_help_panel=REHEARSAL)
+@command(rich_help_panel=REHEARSAL)
 def rehearse(
     data: Annotated[Path, typer.Option(help="A table with the rows of all sites: a CSV or Parquet file.")],
     by: Annotated[str, typer.Option(help="The column that names each row's site.")],
@@ -528,12 +533,11 @@ def rehearse(
 
     With cross-validation: … --model "died ~ age + C(stage) + pressure" --penalty graph --cv 5
     """
-    with leaving():
-        from fpdfp.federation.rehearse import rehearse as run
+    from fpdfp.federation.rehearse import rehearse as run
 
-        folds = int(cv) if cv is not None and cv.isdigit() else cv
-        options: dict[str, Any] = {"policy": policy, "family": family, "penalty": penalty, "cv": folds, "keep": keep}
-        say(*str(run(data, by, model, **options, say=say)).splitlines())
+    folds = int(cv) if cv is not None and cv.isdigit() else cv
+    options: dict[str, Any] = {"policy": policy, "family": family, "penalty": penalty, "cv": folds, "keep": keep}
+    say(*str(run(data, by, model, **options, say=say)).splitlines())
 
 
 def write_service(kind: str, folder: Path, **values: object) -> list[Path]:
@@ -560,27 +564,6 @@ def write_service(kind: str, folder: Path, **values: object) -> list[Path]:
         path.chmod(0o600)
         written.append(path)
     return written
-
-
-@contextlib.contextmanager
-def leaving() -> Iterator[None]:
-    """Within this, what goes wrong is one sentence and an exit status: 2 where to try again is of no use."""
-    from fpdfp.federation.framing import RefusedError
-
-    try:
-        yield
-    except RefusedError as error:
-        say(error, err=True)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        say("interrupted", err=True)
-        raise typer.Exit(130) from None
-    except ImportError as error:
-        say(f"{error}: pip install cryptography formulaic grpcio", err=True)
-        raise typer.Exit(1) from None
-    except (OSError, RuntimeError, ValueError) as error:
-        say(error, err=True)
-        raise typer.Exit(1) from None
 
 
 def say(*lines: object, err: bool = False) -> None:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from fpdfp.errors import AbsentError, MessageError, RefusalError
 from fpdfp.federation import keys
@@ -46,10 +46,9 @@ from fpdfp.federation.framing import (
     pack_together,
     split,
 )
-from fpdfp.federation.keys import PENDING, About, Credentials, Identity, Invitation, pending_key
+from fpdfp.federation.keys import PENDING, STATES, About, Credentials, Identity, Invitation, pending_key
 from fpdfp.federation.rollback import Anchors, read_anchor
 from fpdfp.federation.seal import Pins, Sealer, Secret
-from fpdfp.federation.study import STATES
 from fpdfp.federation.text import log, printable, read_name, read_release, refuse_unprintable
 
 #: Seconds to wait for a connection and the hub's hello.
@@ -58,6 +57,10 @@ PATIENCE = 20.0
 STALLED = 60.0
 #: How often sites are greeted that do not know a session any more.
 GREETINGS = 3
+
+
+#: A message with the time at which it came; or what ended the stream, None where this side has closed it.
+Arrived = tuple[float, Message] | Exception | None
 
 
 class Stream:
@@ -146,6 +149,23 @@ class Stream:
     def __iter__(self) -> Iterator[Message]:
         """Yield messages until the connection ends; raise LostError if that was not requested."""
         return self._messages
+
+    def read(self) -> tuple[Inbox[Arrived], threading.Thread]:
+        """Read in a thread; return that and its inbox: messages with the time, and at last what ended the stream."""
+        arrived: Inbox[Arrived] = Inbox()
+
+        def read() -> None:
+            with contextlib.suppress(GeneratorExit):
+                try:
+                    for message in self:
+                        arrived.put((time.monotonic(), message), len(message.body))
+                    arrived.put(None)
+                except Exception as error:
+                    arrived.put(error)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        return arrived, reader
 
     def limit(self, length: int) -> None:
         """Set the longest body that is taken from now on."""
@@ -256,31 +276,64 @@ def _certificate(message: Message, key: bytes) -> bytes:
     return keys.read_certificate(message.about.get("certificate"), key)
 
 
-def read_status(message: Message) -> dict[str, Any]:
+class SiteStatus(NamedTuple):
+    """The state of a site at the hub; ``data`` is a digest of its data."""
+
+    name: str
+    state: str
+    online: bool
+    since: datetime.datetime | None = None
+    software: str | None = None
+    certificate_ends: datetime.datetime | None = None
+    clock: str | None = None
+    data: str | None = None
+
+    def __str__(self) -> str:
+        if not self.online:
+            return f"{self.name}: {'not connected' if self.state == 'joined' else self.state}"
+        clock = f", its clock is {self.clock}" if self.clock else ""
+        ends = f", certificate until {self.certificate_ends:%Y-%m-%d}" if self.certificate_ends else ""
+        return f"{self.name}: online since {self.since:%Y-%m-%d %H:%M} UTC, release {self.software}{ends}{clock}"
+
+
+class Status(NamedTuple):
+    """The state of all sites at the hub, with certificates that end soon."""
+
+    study: str
+    software: str
+    sites: list[SiteStatus]
+    warnings: list[str]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.study}, release {self.software}", *map(str, self.sites), *self.warnings])
+
+
+def read_status(message: Message) -> Status:
     """Return what the hub says about the sites, checked; raise MessageError where it cannot be that."""
     try:
         said = {**message.about, **json.loads(message.body)}
         refuse_unprintable(said)
-        study, sites = read_name("study", said["study"]), []
-        for site in said["sites"]:
-            found: dict[str, Any] = {"name": read_name("site", site["name"]), "online": bool(site["online"])}
-            if site["state"] not in STATES:
-                raise ValueError("a site must be invited, joined or removed")
-            found["state"] = site["state"]
-            if site.get("since") is not None:
-                since = datetime.datetime.fromtimestamp(site["since"], datetime.UTC)
-                found |= {"since": since.timestamp(), "software": read_release(site.get("software"))}
-            if site.get("ends") is not None:
-                found["ends"] = datetime.datetime.fromisoformat(site["ends"]).isoformat()
-            if site.get("data") is not None:
-                found["data"] = read_release(site["data"])
-            if site.get("clock") is not None:
-                found["clock"] = printable(site["clock"], 100)
-            sites.append(found)
+        sites = [_read_site(site) for site in said["sites"]]
         warnings = [printable(one, 200) for one in said["warnings"][:1000]]
+        return Status(read_name("study", said["study"]), read_release(said.get("software")), sites, warnings)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, RecursionError) as error:
         raise MessageError(f"the hub's status cannot be read ({type(error).__name__})") from None
-    return {"study": study, "software": read_release(said.get("software")), "sites": sites, "warnings": warnings}
+
+
+def _read_site(site: Mapping[str, Any]) -> SiteStatus:
+    since, ends, clock, data = (site.get(name) for name in ("since", "ends", "clock", "data"))
+    if site["state"] not in STATES or (site["online"] and since is None):
+        raise ValueError("a site must be invited, joined or removed, and online since some time")
+    return SiteStatus(
+        name=read_name("site", site["name"]),
+        state=site["state"],
+        online=bool(site["online"]),
+        since=None if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC),
+        software=None if since is None else read_release(site.get("software")),
+        certificate_ends=None if ends is None else datetime.datetime.fromisoformat(ends),
+        clock=None if clock is None else printable(clock, 100),
+        data=None if data is None else read_release(data),
+    )
 
 
 #: The longest list of sites, in bytes.
@@ -291,31 +344,6 @@ TOGETHER = 1 << 26
 LAST_WORDS = 2.0
 #: Exchanges that the latency is the median of; those with at most this many bytes, and with at least this many.
 RECENT, SHORT, LONG = 50, 1 << 14, 1 << 18
-
-
-@dataclasses.dataclass
-class Measured:
-    """The time of exchanges without the sites' computing time."""
-
-    latencies: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=RECENT))
-    rates: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=RECENT))
-
-    def note(self, seconds: float, length: int) -> None:
-        """Take note of a request and its reply: how long they were under way, and their bytes."""
-        if length <= SHORT:
-            self.latencies.append(seconds)
-        elif length >= LONG:
-            self.rates.append(length / max(seconds - (self.latency or 0.0), 1e-6))
-
-    @property
-    def latency(self) -> float | None:
-        """Seconds there and back for a short message; None before there was one."""
-        return statistics.median(self.latencies) if self.latencies else None
-
-    @property
-    def bandwidth(self) -> float | None:
-        """Bytes a second; None before there was a long message."""
-        return statistics.median(self.rates) if self.rates else None
 
 
 @dataclasses.dataclass
@@ -348,6 +376,30 @@ class Usage:
     down: int = 0
     waited: float = 0.0
     sites: dict[str, SiteUsage] = dataclasses.field(default_factory=lambda: collections.defaultdict(SiteUsage))
+    #: Of the latest exchanges: seconds under way of short messages, and bytes a second of long ones.
+    _latencies: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=RECENT))
+    _rates: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=RECENT))
+
+    def note(self, site: str, elapsed: float, busy: Any, up: int, down: int) -> None:
+        """Take note of a reply: seconds until it came, those that its site took, and the bytes there and back."""
+        one = self.sites[site]
+        one.waited, one.up, one.down = one.waited + elapsed, one.up + up, one.down + down
+        if not (isinstance(busy, int | float) and 0 <= busy <= elapsed):
+            return
+        if up + down <= SHORT:
+            self._latencies.append(elapsed - busy)
+        elif up + down >= LONG:
+            self._rates.append((up + down) / max(elapsed - busy - (self.latency or 0.0), 1e-6))
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds there and back for a short message, without computing; None before there was one."""
+        return statistics.median(self._latencies) if self._latencies else None
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes a second; None before there was a long message."""
+        return statistics.median(self._rates) if self._rates else None
 
 
 class Connection:
@@ -361,12 +413,12 @@ class Connection:
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
-        self.measured, self.usage = Measured(), Usage()
+        self.usage = Usage()
         self._anchors = Anchors(identity.folder)
         self._stream: Stream | None = None
         self._reader: threading.Thread | None = None
         self._certificate = b""
-        self._arrived: Inbox[Message | Exception] = Inbox()
+        self._arrived: Inbox[Arrived] = Inbox()
         self._numbers = itertools.count(1)
         self._alone = threading.RLock()
         pins = Pins(identity.folder).read()
@@ -461,7 +513,7 @@ class Connection:
                 self._anchors.save()
         return found
 
-    def status(self, timeout: float = 20.0) -> dict[str, Any]:
+    def status(self, timeout: float = 20.0) -> Status:
         """Return what the hub says about the sites."""
         with self._alone:
             until = time.monotonic() + timeout
@@ -497,14 +549,8 @@ class Connection:
             if message.kind == "absent":
                 found[site] = AbsentError(printable(message.about.get("why"), 200))
             elif message.kind == "reply":
-                elapsed, busy = time.monotonic() - started, message.about.get("seconds")
-                length = len(waiting[site]) + len(message.body)
-                if isinstance(busy, int | float) and 0 <= busy <= elapsed:
-                    self.measured.note(elapsed - busy, length)
-                used = self.usage.sites[site]
-                used.waited, used.up, used.down = (
-                    used.waited + elapsed, used.up + len(message.body), used.down + len(waiting[site])
-                )  # fmt: skip
+                elapsed = time.monotonic() - started
+                self.usage.note(site, elapsed, message.about.get("seconds"), len(message.body), len(waiting[site]))
                 found[site] = message.body
                 if message.dropped:
                     found[site] = MessageError(
@@ -530,14 +576,17 @@ class Connection:
             came = self._arrived.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:
             return None
+        if came is None:
+            raise LostError("the connection was closed")
         if isinstance(came, RefusedError) and self.identity.credentials.certificate != self._certificate:
             raise LostError("the certificate was renewed by another process")
         if isinstance(came, Exception):
             self.close()
             raise came
-        if came.kind == "certificate":
-            take_certificate(self.identity, came)
-        return came
+        _, message = came
+        if message.kind == "certificate":
+            take_certificate(self.identity, message)
+        return message
 
     def _connect(self, until: float) -> Stream:
         """Return the connection, or make one; raise LostError if it cannot be made in time."""
@@ -554,9 +603,7 @@ class Connection:
                 time.sleep(wait)
                 continue
             self._certificate = credentials.certificate
-            self._arrived = Inbox()
-            self._reader = threading.Thread(target=_read, args=(stream, self._arrived), daemon=True)
-            self._reader.start()
+            self._arrived, self._reader = stream.read()
             self._stream = stream
             difference = clock_difference(stream.said)
             if difference is not None:
@@ -565,15 +612,6 @@ class Connection:
                 log.warning("%s; it is being renewed", self.identity.warn())
                 renew(self.identity, stream)
         return self._stream
-
-
-def _read(stream: Stream, arrived: Inbox[Message | Exception]) -> None:
-    with contextlib.suppress(GeneratorExit):
-        try:
-            for message in stream:
-                arrived.put(message, len(message.body))
-        except Exception as error:
-            arrived.put(error)
 
 
 def _groups(parcels: Mapping[str, bytes]) -> list[list[str]]:

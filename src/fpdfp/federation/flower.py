@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import os
 import signal
 import threading
@@ -36,16 +37,14 @@ from fpdfp._numbers import one_thread
 from fpdfp.cohorts.serialization import pack, unpack
 from fpdfp.errors import AbsentError, MessageError
 from fpdfp.federation import keys
-from fpdfp.federation.agent import Desk, alone, open_guard, respond
-from fpdfp.federation.analyst import Federation
+from fpdfp.federation.agent import Desk, alone, digest_of_data, open_guard, respond
+from fpdfp.federation.analyst import LONGEST, Federation
 from fpdfp.federation.commands import log_to_stderr
-from fpdfp.federation.connection import Measured, Usage
-from fpdfp.federation.engine import LONGEST
+from fpdfp.federation.connection import SiteStatus, Status, Usage
 from fpdfp.federation.framing import Message, Receiver
 from fpdfp.federation.keys import About
-from fpdfp.federation.repeat import digest_of_data
 from fpdfp.federation.rollback import ReplayGuard
-from fpdfp.federation.text import log, read_name, refuse_unprintable
+from fpdfp.federation.text import log, read_name, read_release, refuse_unprintable
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -155,13 +154,13 @@ class GridLink:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self.measured, self.usage = Measured(), Usage()
+        self.usage = Usage()
         self._nodes: dict[str, int] = {}
 
     def close(self) -> None:
         """Do nothing: the grid is the ServerApp's."""
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Ask all nodes who they are."""
         nodes = {str(node): node for node in self._grid.get_node_ids()}
         self._nodes, sites, study = {}, [], ""
@@ -172,9 +171,10 @@ class GridLink:
             if name in self._nodes:
                 raise MessageError(f"two nodes of the federation are the site {name}")
             self._nodes[name] = nodes[node]
-            known = {"software": str(said.get("software")), "data": str(said.get("data"))}
-            sites.append({"name": name, "state": "joined", "online": True, "since": time.time(), **known})
-        return {"study": study, "software": __version__, "sites": sites, "warnings": []}
+            now, known = datetime.datetime.now(datetime.UTC), (said.get("software"), said.get("data"))
+            software, data = map(read_release, known)
+            sites.append(SiteStatus(name, "joined", True, now, software, data=data))
+        return Status(study, __version__, sites, [])
 
     def exchange(self, parcels: Mapping[str, bytes], timeout: float, limit: int = LONGEST) -> dict[str, Any]:
         """Send sites their requests; return by the deadline what came: bytes, or AbsentError."""
@@ -190,9 +190,7 @@ class GridLink:
                 continue
             body, busy = replies[name]
             self.usage.up += len(body)
-            self.measured.note(max(elapsed - busy, 0.0), len(body) + len(parcel))
-            used = self.usage.sites[name]
-            used.waited, used.up, used.down = used.waited + elapsed, used.up + len(body), used.down + len(parcel)
+            self.usage.note(name, elapsed, min(busy, elapsed), len(body), len(parcel))
             long = f"it has {len(body)} bytes, more than any that was asked for ({limit})"
             found[name] = body if len(body) <= limit else MessageError(long)
         return found

@@ -43,11 +43,11 @@ from fpdfp.federation import outbox
 from fpdfp.federation.approvals import Approvals
 from fpdfp.federation.audit import Audit
 from fpdfp.federation.budget import Budget
-from fpdfp.federation.descriptives import group_rows, values_of
 from fpdfp.federation.keys import Asker
 from fpdfp.federation.policy import IDENTIFIERS, Policy, matches, refuse, sentences
 from fpdfp.federation.questions import LogRankQuestion, Sums
 from fpdfp.federation.rollback import say_full
+from fpdfp.federation.table import group_rows, values_of
 from fpdfp.federation.text import log
 from fpdfp.federation.wording import describe, write_design
 from fpdfp.formula.coding import Design, InverseWeights
@@ -1196,6 +1196,23 @@ class RequestGuard:
                 if isinstance(one, Spline) and isinstance(one.of, Column) and not is_approved(one, self.policy):
                     self._check_knots(one, evaluate(one.of, rows, {}))
 
+        self._use(getattr(design, "columns", ()))
+
+    def _use(self, names: Sequence[str]) -> None:
+        """Refuse columns that differ in few rows from others that were used: two answers would tell these rows."""
+        columns, used = getattr(self._table, "columns", {}), list(self.budget.spent.columns)
+        known = [name for name in dict.fromkeys(names) if name in columns]
+        fresh = [name for name in known if name not in used]
+        for name in known:
+            own = columns[name]
+            for other in used[: used.index(name) if name in used else None]:
+                another = columns.get(other, own)
+                differ = (own.missing != another.missing) | (~own.missing & (own.numbers != another.numbers))
+                few = own.levels == another.levels and is_few(differ.sum(), self.policy.cell)
+                detail = f"{differ.sum()} rows"
+                self.policy.refuse_if(few, "near", detail, name=name, other=other, cell=self.policy.cell)
+        self.budget.note_columns(fresh)
+
     def _check_knots(self, spline: Spline, values: Array) -> None:
         """Refuse knots that have few rows between them and others that were used, and other ends than before.
 
@@ -1241,6 +1258,8 @@ class RequestGuard:
         """Answer a question about columns by group: rows that tell few are withheld, or refused."""
         factors, by = getattr(question, "factors", ()), question.by
         check_named((question.columns, factors, by), self.policy)
+        for name in (*question.columns, *(one.coded for one in (*factors, by) if one is not None)):
+            self._use([name])
         group, groups = group_rows(self.table, by)
         check_groups(np.bincount(group + 1, minlength=groups + 1), self.policy)
         for name, edges in zip(question.columns, getattr(question, "edges", ()), strict=False):
@@ -1262,6 +1281,7 @@ class RequestGuard:
         strata, times = list(getattr(question, "strata", ())), getattr(question, "times", ())
         policy.refuse_if(times is None and "ranges" not in policy.kinds, "ranges")
         check_named((group, tuple(strata), response), policy)
+        self._use([*([] if group is None else [group.coded]), *strata, *columns_of(response)])
         if group is not None:  # sums over all rows, less those by group, tell rows without a group
             without = int((group_rows(self.table, group)[0] < 0).sum())
             check_cells(without, f"rows without a value of {group.coded!a}", policy)

@@ -38,8 +38,8 @@ from fpdfp.federation.framing import (
     split,
     unpack_together,
 )
+from fpdfp.federation.keys import Member, Study, refuse_early, refuse_used
 from fpdfp.federation.rollback import EVERY, Anchors, read_anchor
-from fpdfp.federation.study import Member, Study, refuse_early, refuse_used
 from fpdfp.federation.text import log, printable, read_release
 
 if TYPE_CHECKING:

@@ -1,34 +1,52 @@
-"""Keys and X.509 certificates, and who a process is that has them: a folder for a site or an analyst.
+"""Keys and X.509 certificates; who a process is that has them; who may connect; and the coordinator's folder.
 
 A private key never travels. Who wants a certificate makes a key where it will be used (:func:`make_key`), writes a
 signing request (:func:`make_request`), and the authority signs that (:func:`sign_request`). Certificates are known by
-their fingerprints, which a study lists (:mod:`fpdfp.federation.study`). The folder of an :class:`Identity`::
+their fingerprints, which a study lists (:class:`Registry`). The folder of an :class:`Identity`::
 
     identity.toml     the study, the role, the name, and the hub's address
     ca.pem            the study's authority, the only one that is believed
     own.pem           the private key and its certificate, in one file so that both change at once
     pending.pem       a private key for which a certificate was asked and has not come yet
+
+The folder of a :class:`Study` at the coordinator::
+
+    study.toml                   its name, and where its hub is
+    registry.json                who may connect
+    authority/                   the key that signs certificates: anyone who has it can be anyone
+    hub/                         the hub's key and certificate
+    analyst/                     the coordinator's own key as an analyst
+    invitations/                 one file for each site, to be handed over and deleted
+    runs/                        a folder for each run
+
+Everything is readable by the folder's owner alone, whatever the umask.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import datetime
+import fcntl
 import hashlib
 import ipaddress
+import json
 import os
 import re
+import shutil
 import ssl
 import tempfile
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fpdfp import _checks
 from fpdfp import _files as files
-from fpdfp.errors import ArgumentError, MessageError
+from fpdfp.cohorts.serialization import validate
+from fpdfp.errors import ArgumentError, ArgumentTypeError, MessageError
 from fpdfp.federation.text import printable, read_name
 from fpdfp.runs import toml
 
@@ -105,20 +123,13 @@ def make_authority(folder: Path | str, *, name: str = "fpdfp federation", days: 
     ...     print(make_authority(folder).public.name)
     ca.pem
     """
-    from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
     pair = Pair(Path(folder) / "ca.key", Path(folder) / "ca.pem")
     refuse_existing(pair)
     key = ec.generate_private_key(ec.SECP384R1())
     subject = _subject(name)
-    certificate = (
-        _builder(subject, subject, key.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(authority=True), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
-        .sign(key, _hash())
-    )
+    certificate = _builder(subject, subject, key, key.public_key(), days, authority=True).sign(key, _hash())
     write_private(pair.key, _pem(key))
     write_public(pair.public, _certificate_pem(certificate))
     return pair
@@ -148,12 +159,9 @@ def make_server_certificate(
         refuse_existing(pair)
     key = ec.generate_private_key(ec.SECP384R1())
     certificate = (
-        _builder(_subject(str(hosts[0])[:64]), issuer.subject, key.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(authority=False), critical=True)
+        _builder(_subject(str(hosts[0])[:64]), issuer.subject, issuer_key, key.public_key(), days)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
         .sign(issuer_key, _hash())
     )
     write_private(pair.key, _pem(key), overwrite)
@@ -253,11 +261,8 @@ def sign_request(authority: Pair, request: bytes, name: str, role: str, *, days:
         raise MessageError(f"a signing request must be for {name}, as whom its sender is known")
     issuer, issuer_key = _read_authority(authority)
     certificate = (
-        _builder(_subject(name, role), issuer.subject, public, days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(authority=False), critical=True)
+        _builder(_subject(name, role), issuer.subject, issuer_key, public, days)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
         .sign(issuer_key, _hash())
     )
     return _certificate_pem(certificate)
@@ -286,10 +291,6 @@ def _load_request(request: bytes) -> x509.CertificateSigningRequest:
         raise MessageError(f"a signing request cannot be read: {error}") from None
 
 
-def _read_certificate(path: Path) -> x509.Certificate:
-    return _load_certificate(path.read_bytes())
-
-
 def _load_certificate(pem: bytes) -> x509.Certificate:
     from cryptography import x509
 
@@ -303,7 +304,7 @@ def _read_authority(authority: Pair) -> tuple[x509.Certificate, ec.EllipticCurve
     key = serialization.load_pem_private_key(Path(authority.key).read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError(f"authority must have a key on an elliptic curve, but {authority.key} is another kind")
-    return _read_certificate(Path(authority.public)), key
+    return _load_certificate(Path(authority.public).read_bytes()), key
 
 
 def names_of_hosts(hosts: Sequence[str]) -> list[x509.GeneralName]:
@@ -331,11 +332,17 @@ def _subject(name: str, role: str = "") -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
+    subject: x509.Name, issuer: x509.Name, issuer_key: ec.EllipticCurvePrivateKey, key: ec.EllipticCurvePublicKey,
+    days: int, *, authority: bool = False,
+) -> x509.CertificateBuilder:  # fmt: skip
+    """Return a certificate that is not signed yet, whose key may sign others, or prove an identity."""
     from cryptography import x509
 
     now = datetime.datetime.now(datetime.UTC)
+    usage = x509.KeyUsage(
+        digital_signature=not authority, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=authority, crl_sign=authority, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -345,23 +352,9 @@ def _builder(
         .not_valid_before(now - SLACK)
         .not_valid_after(now + datetime.timedelta(days=_checks.integer("days", days, at_least=1, at_most=7300)))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
-
-
-def _usage(*, authority: bool) -> x509.KeyUsage:
-    """The use of the key: to sign certificates, or to prove an identity."""
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        encipher_only=False,
-        decipher_only=False,
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
 
 
@@ -580,3 +573,366 @@ def _read_about(text: str, where: str) -> About:
         read_name(one, tree[one])
     split_address("address", tree["address"])
     return About(**{name: tree[name] for name in About._fields})
+
+
+#: How many certificates a member may have at once, and how often an invitation may be signed whose answer was lost.
+CERTIFICATES, SIGNED = 3, 10
+STATES = ("invited", "joined", "removed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A site or an analyst.
+
+    Attributes
+    ----------
+    name, role
+        Who it is.
+    certificates
+        The fingerprints of the certificates with which it may connect, and the days on which these end.
+    invitation
+        The fingerprint of the certificate in its invitation; empty for one that has none.
+    used, used_by, signed
+        When the invitation was used, the digest of the public key that was signed then, and how often; empty, and 0,
+        before that.
+    removed
+        When it was removed; empty for one that was not.
+    accepted
+        How often the coordinator has accepted that the site's log begins anew.
+    """
+
+    name: str
+    role: Role
+    certificates: dict[str, str] = dataclasses.field(default_factory=dict)
+    invitation: str = ""
+    used: str = ""
+    used_by: str = ""
+    signed: int = 0
+    removed: str = ""
+    accepted: int = 0
+
+    @property
+    def era(self) -> str:
+        """A key that distinguishes a site's log from one that began after a new invitation or was accepted."""
+        return f"{self.used_by[:16]}-{self.accepted}"
+
+    @property
+    def state(self) -> str:
+        """Say how far it is: invited, joined or removed."""
+        return "removed" if self.removed else "joined" if self.certificates else "invited"
+
+
+class Registry:
+    """The members of a study, in the order in which they were named.
+
+    Parameters
+    ----------
+    path
+        The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._members: dict[str, Member] = {}
+        self._allowed: dict[str, Member] = {}
+        self._invited: dict[str, Member] = {}
+
+    def reread(self) -> bool:
+        """Read the file if it has changed; return whether it has."""
+        found = self.path.stat()
+        seen = found.st_mtime_ns, found.st_ino, found.st_size
+        if seen == self._seen:
+            return False
+        tree = json.loads(self.path.read_text())
+        if tree.get("format") != FORMAT:
+            raise MessageError(f"{self.path} has format {tree.get('format')}; this release reads format {FORMAT}")
+        members: list[Member] = [validate(one, Member, str(self.path)) for one in tree["members"]]
+        self._members = {member.name: member for member in members}
+        present = [member for member in self._members.values() if not member.removed]
+        self._allowed = {one: member for member in present for one in member.certificates}
+        self._invited = {member.invitation: member for member in self._members.values() if member.invitation}
+        self._seen = seen
+        return True
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """All clients by name, as the file says now."""
+        self.reread()
+        return dict(self._members)
+
+    def named(self, name: str) -> Member:
+        """Return a member, or say who there is."""
+        members = self.members
+        if name not in members:
+            raise ArgumentError("name", f"must be one of {', '.join(members)}, got {name!r}")
+        return members[name]
+
+    def sites(self) -> list[str]:
+        """Return the names of the sites that were not removed."""
+        return [one.name for one in self.members.values() if one.role == "site" and not one.removed]
+
+    def find(self, fingerprint: str) -> Member | None:
+        """Return the member who may connect with a certificate; None for no one."""
+        self.reread()
+        return self._allowed.get(fingerprint)
+
+    def find_invitation(self, fingerprint: str) -> Member | None:
+        """Return the member whose invitation holds a certificate, used or not."""
+        self.reread()
+        return self._invited.get(fingerprint)
+
+    def was_of(self, fingerprint: str) -> Member | None:
+        """Return the member who was removed and had a certificate, to notify the person."""
+        return next((one for one in self.members.values() if one.removed and fingerprint in one.certificates), None)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[dict[str, Member]]:
+        """Within this, no one else changes the registry; what is changed is written at the end."""
+        make_private_folder(self.path.parent)
+        with self.path.with_suffix(".lock").open("w") as lock:
+            self.path.with_suffix(".lock").chmod(0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.path.exists():
+                self.reread()
+            members = dict(self._members)
+            yield members
+            tree: dict[str, Any] = {"format": FORMAT, "members": [dataclasses.asdict(one) for one in members.values()]}
+            files.write_whole(self.path, json.dumps(tree, indent=1).encode(), flush=True, private=True)
+            self._seen = None
+            self.reread()
+
+    def invite(self, name: str, role: Role, invitation: str) -> None:
+        """Name a member, or give him a new invitation: his certificates, and the old invitation, are of no use then."""
+        read_name("name", name)
+        with self._changing() as members:
+            if name in members and members[name].role != role:
+                raise ArgumentError("name", f"must be new, but {name} is the name of a {members[name].role}")
+            members[name] = Member(name, role, invitation=invitation)
+
+    def enrol(self, invitation: str, digest: str, certificate: bytes) -> None:
+        """Burn an invitation: its certificate may not be used again, but by the key that it was used for."""
+        with self._changing() as members:
+            member = next((one for one in members.values() if one.invitation == invitation), None)
+            if member is None or member.removed:
+                raise MessageError("this invitation is no longer valid: ask the coordinator for a new one")
+            refuse_used(member, digest)
+            if member.signed >= SIGNED:
+                raise MessageError(f"the invitation of {member.name} was signed {SIGNED} times: request a new one")
+            when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            members[member.name] = dataclasses.replace(
+                member,
+                certificates=_certificate(certificate),
+                used=member.used or when,
+                used_by=digest,
+                signed=member.signed + 1,
+            )
+
+    def add_certificate(self, name: str, certificate: bytes) -> None:
+        """Allow a member another certificate, besides those that he has."""
+        with self._changing() as members:
+            member = members[name]
+            if len(member.certificates) >= CERTIFICATES:
+                raise MessageError(f"{name} has {CERTIFICATES} certificates, and must use the newest before another")
+            members[name] = dataclasses.replace(
+                member, certificates={**member.certificates, **_certificate(certificate)}
+            )
+
+    def keep_only(self, name: str, fingerprint: str) -> None:
+        """Allow a member only the certificate that he uses now."""
+        member = self.members[name]
+        if len(member.certificates) > 1 and fingerprint in member.certificates:
+            with self._changing() as members:
+                kept = {fingerprint: members[name].certificates[fingerprint]}
+                members[name] = dataclasses.replace(members[name], certificates=kept)
+
+    def forget(self, name: str) -> None:
+        """Accept that a site's log begins anew: what was remembered of it does not count any longer."""
+        self.named(name)
+        with self._changing() as members:
+            members[name] = dataclasses.replace(members[name], accepted=members[name].accepted + 1)
+
+    def remove(self, name: str) -> None:
+        """Remove a member: his certificates and his invitation are refused from now on."""
+        self.named(name)
+        with self._changing() as members:
+            when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            members[name] = dataclasses.replace(members[name], removed=when)
+
+
+def refuse_used(member: Member, digest: str) -> None:
+    """Refuse an invitation that another key was signed for; the same key may ask again, if the answer was lost."""
+    if member.used and member.used_by != digest:
+        raise MessageError(
+            f"the invitation of {member.name} was used on {member.used[:10]}, and serves once; if that was not you, "
+            f"tell the coordinator, who makes a new one: fpdfp federation invite STUDY {member.name}"
+        )
+
+
+def refuse_early(member: Member, fingerprint: str) -> None:
+    """Refuse to renew a certificate that is valid for long, or when others were signed that were not used yet."""
+    ends = member.certificates.get(fingerprint)
+    if len(member.certificates) >= CERTIFICATES or ends is None or not validity_until(ends).is_due():
+        raise MessageError(f"it is not time to renew the certificate of {member.name}")
+
+
+def _certificate(pem: bytes) -> dict[str, str]:
+    return {fingerprint(pem): validity(pem).ends.isoformat(timespec="seconds")}
+
+
+PORT = 8443
+#: The coordinator's name as an analyst.
+COORDINATOR = "coordinator"
+
+
+class Study:
+    """A study, as its coordinator has it.
+
+    Parameters
+    ----------
+    folder
+        The folder, which :meth:`create` has made.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        path = self.folder / "study.toml"
+        if not path.is_file():
+            raise ArgumentError(
+                "study", f"must be a folder that fpdfp federation new has made, but {path} is not there"
+            )
+        tree = tomllib.loads(path.read_text())
+        if tree.get("format") != FORMAT:
+            raise ArgumentError("study", f"{path} has format {tree.get('format')}; this release reads format {FORMAT}")
+        self.name: str = read_name("the name of the study", tree["name"])
+        self.hosts: list[str] = tree["hosts"]
+        self.port: int = _checks.integer("port", tree["port"], at_least=1, at_most=65535)
+        self.registry = Registry(self.folder / "registry.json")
+
+    @classmethod
+    def create(
+        cls, folder: Path | str, sites: Sequence[str], *, hosts: Sequence[str] = ("localhost",), port: int = PORT
+    ) -> Study:
+        """Make a study: its authority, the hub's certificate, a key for the coordinator, an invitation for each site.
+
+        Parameters
+        ----------
+        folder
+            A folder that is not there yet; its name becomes the study's.
+        sites
+            The names of the sites, in the order in which their sums are added.
+        hosts, port
+            The names or addresses by which sites reach the hub, the first of them that in the invitations, and its
+            port.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     study = Study.create(f"{folder}/trial", ["north", "east"])
+        ...     print(study.registry.sites(), [path.name for path in study.invitations()])
+        ['north', 'east'] ['invitation-east.zip', 'invitation-north.zip']
+        """
+        folder = Path(folder)
+        if isinstance(sites, str) or not sites:
+            raise ArgumentTypeError("sites", f"must be names, at least one, got {sites!r}")
+        for i, site in enumerate(sites):
+            read_name(f"sites[{i}]", site)
+        if len(set(sites)) < len(sites) or COORDINATOR in sites:
+            raise ArgumentError("sites", f"must be different names, and not {COORDINATOR!r}, got {', '.join(sites)}")
+        names_of_hosts(hosts)
+        port = _checks.integer("port", port, at_least=1, at_most=65535)
+        read_name("the folder's name", folder.resolve().name)
+        if folder.exists() and any(folder.iterdir()):
+            raise FileExistsError(f"{folder} exists already, and is not overwritten")
+        make_private_folder(folder).chmod(0o700)
+        try:
+            authority = make_authority(folder / "authority", name=f"fpdfp {folder.resolve().name}")
+            # The coordinator speaks to its own hub by a name that always reaches it.
+            make_server_certificate(folder / "hub", authority, _with_own(hosts))
+            settings = {"format": FORMAT, "name": folder.resolve().name, "hosts": list(hosts), "port": port}
+            files.write_whole(folder / "study.toml", toml.dumps(settings).encode(), private=True)
+            study = cls(folder)
+            study._enrol_coordinator()
+            for site in sites:
+                study.invite(site, "site")
+            make_private_folder(folder / "runs")
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # all of it or nothing: half a study is of no use
+            raise
+        return study
+
+    @property
+    def authority(self) -> Pair:
+        """The key that signs, and its certificate."""
+        return Pair(self.folder / "authority" / "ca.key", self.folder / "authority" / "ca.pem")
+
+    @property
+    def address(self) -> str:
+        """The address of the hub for sites and analysts."""
+        return join_address(self.hosts[0], self.port)
+
+    @property
+    def analyst(self) -> Identity:
+        """The coordinator as an analyst."""
+        return Identity(self.folder / "analyst")
+
+    def invitations(self) -> list[Path]:
+        """Return the invitations that lie in the folder."""
+        return sorted((self.folder / "invitations").glob("invitation-*.zip"))
+
+    def invite(self, name: str, role: Role) -> Path:
+        """Write an invitation; the certificates that a member of this name has are dropped."""
+        read_name("name", name)
+        key, certificate = self._issue(name, "invitation", INVITATION_DAYS)
+        self.registry.invite(name, role, fingerprint(certificate))
+        about = About(self.name, role, name, self.address)
+        path = self.folder / "invitations" / f"invitation-{name}.zip"
+        return write_invitation(path, about, Credentials(self.authority.public.read_bytes(), key, certificate))
+
+    def remove(self, name: str) -> None:
+        """Remove a site or an analyst; the hub drops its connection at once."""
+        if name == COORDINATOR:
+            raise ArgumentError("name", f"must be a site or an analyst elsewhere, and {COORDINATOR} is neither")
+        self.registry.remove(name)
+        (self.folder / "invitations" / f"invitation-{name}.zip").unlink(missing_ok=True)
+
+    def credentials(self) -> Credentials:
+        """Return what the hub shows to those who connect."""
+        hub = self.folder / "hub"
+        key, certificate = (hub / "server.key").read_bytes(), (hub / "server.pem").read_bytes()
+        return Credentials(self.authority.public.read_bytes(), key, certificate)
+
+    def renew_hub(self) -> bool:
+        """Make a new certificate for the hub if it is time; return whether it was."""
+        if not validity(self.credentials().certificate).is_due():
+            return False
+        make_server_certificate(self.folder / "hub", self.authority, _with_own(self.hosts), overwrite=True)
+        return True
+
+    def warnings(self) -> list[str]:
+        """Say which certificates end soon: the hub's, the authority's, and the members'."""
+        own = {"the certificate of the hub": self.credentials().certificate}
+        own["the certificate of the study's authority"] = self.authority.public.read_bytes()
+        found = [warn(whose, validity(pem)) for whose, pem in own.items()]
+        for member in self.registry.members.values():
+            lives = [validity_until(end) for end in member.certificates.values()]
+            if lives and not member.removed:
+                found.append(warn(f"the certificate of {member.name}", max(lives, key=lambda life: life.ends)))
+        return [one for one in found if one]
+
+    def _issue(self, name: str, role: str, days: int) -> tuple[bytes, bytes]:
+        """Return a new key and a certificate for it."""
+        key = make_key()
+        return key, sign_request(self.authority, make_request(key, name), name, role, days=days)
+
+    def _enrol_coordinator(self) -> None:
+        key, certificate = self._issue(COORDINATOR, "analyst", DAYS)
+        self.registry.invite(COORDINATOR, "analyst", "")
+        self.registry.add_certificate(COORDINATOR, certificate)
+        about = About(self.name, "analyst", COORDINATOR, join_address("localhost", self.port))
+        Identity.write(self.folder / "analyst", about, self.authority.public.read_bytes(), key + certificate)
+
+
+def _with_own(hosts: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*hosts, "localhost", "127.0.0.1"]))

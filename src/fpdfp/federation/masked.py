@@ -18,23 +18,22 @@ import numpy as np
 from fpdfp._typing import Array, IntArray, Shape
 from fpdfp.cohorts import requests as parcels
 from fpdfp.cohorts.collector import Tree
-from fpdfp.cohorts.local import Clients, LocalParticipants, RunState
-from fpdfp.cohorts.losses import Duals, LossBounds, LossFacts, probe
+from fpdfp.cohorts.local import Clients, LocalParticipants
+from fpdfp.cohorts.losses import Duals, LossBounds, LossFacts, Part, SumsAt, probe
 from fpdfp.cohorts.many_points import Evaluations
 from fpdfp.cohorts.question import Question, tuple_kind
 from fpdfp.cohorts.remote import RemoteEngine, RemoteLosses
 from fpdfp.cohorts.requests import write as write_part
 from fpdfp.cohorts.serialization import pack
-from fpdfp.cohorts.sums import Part, SumsAt
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
-from fpdfp.federation.cohort import TableCohort
-from fpdfp.federation.columns import Schemas
-from fpdfp.federation.descriptives import DescriptionQuestion, HistogramQuestion
+from fpdfp.federation.cohort import Schemas, TableCohort
 from fpdfp.federation.questions import (
     CalibrationQuestion,
     ConcordanceQuestion,
+    DescriptionQuestion,
     EvaluationQuestion,
+    HistogramQuestion,
     LogRankQuestion,
     ModelSpec,
     MomentsQuestion,
@@ -63,6 +62,7 @@ from fpdfp.survival import Times
 from fpdfp.traffic import Carried, payload
 
 if TYPE_CHECKING:
+    from fpdfp.engines.run import Run as RunState
     from fpdfp.precondition.cost import Network
 
 #: A gap that is sent for an infinite one, and what is surely at least one of these in a sum.

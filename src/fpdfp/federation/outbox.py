@@ -123,7 +123,10 @@ def waiting(folder: Path) -> list[Path]:
 
 def release(path: Path) -> None:
     """Let a reply go that is held."""
-    _decide(path)
+    try:
+        path.with_suffix(WAITING).unlink()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} is not waiting to be released") from None
 
 
 def refuse(path: Path) -> None:
@@ -132,19 +135,11 @@ def refuse(path: Path) -> None:
     if path.exists():
         path.rename(refused)
     try:
-        _decide(path)
+        release(path)
     except FileNotFoundError:
         if refused.exists():
             refused.rename(path)
         raise
-
-
-def _decide(path: Path) -> None:
-    """Take away the mark of a reply that is held."""
-    try:
-        path.with_suffix(WAITING).unlink()
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} is not waiting to be released") from None
 
 
 def lines(parcel: bytes) -> Iterator[str]:
@@ -195,10 +190,3 @@ def _message(data: bytes) -> str:
 
 def _show(array: Any) -> str:
     return np.array2string(array, threshold=8, edgeitems=3, precision=6).replace("\n", "")
-
-
-def read(path: Path) -> bytes:
-    """Return a kept message, if the file is one."""
-    parcel = path.read_bytes()
-    unpack(parcel)
-    return parcel

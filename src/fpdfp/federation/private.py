@@ -13,8 +13,7 @@ from fpdfp import _checks
 from fpdfp.cohorts.question import Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError, MessageError, RefusalError
-from fpdfp.federation.cohort import TableCohort
-from fpdfp.federation.columns import Schemas
+from fpdfp.federation.cohort import Schemas, TableCohort
 from fpdfp.federation.masked import Exchanging, MaskedCohort, Members
 from fpdfp.federation.questions import ModelSpec, MomentsQuestion, SchemaQuestion, Sums, SumsQuestion, dump
 from fpdfp.formula.coding import Design

@@ -36,16 +36,14 @@ import numpy as np
 
 from fpdfp._typing import Array
 from fpdfp.cohorts import requests as parcels
-from fpdfp.cohorts.losses import LARGEST_SIZE, Duals, SumsAtDuals
+from fpdfp.cohorts.losses import LARGEST_SIZE, Duals, SumsAt, SumsAtDuals
 from fpdfp.cohorts.many_points import Evaluations
 from fpdfp.cohorts.question import Points, Question, questions
 from fpdfp.cohorts.serialization import pack, validate
-from fpdfp.cohorts.sums import SumsAt
 from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import ArgumentError, MessageError, Refusal, RefusalError
 from fpdfp.families.base import link_of
 from fpdfp.federation import guard
-from fpdfp.federation.descriptives import group_rows, values_of
 from fpdfp.federation.guard import ALL, KINDS, TESTS, GuardedData, Model, RequestGuard
 from fpdfp.federation.masked import ANSWERED, AT_POINTS, About, about_of, answer_tree, digest, split, to_sums
 from fpdfp.federation.policy import MEMBERS, Policy
@@ -61,6 +59,7 @@ from fpdfp.federation.questions import (
     dump,
 )
 from fpdfp.federation.seal import Secret
+from fpdfp.federation.table import group_rows, values_of
 from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import codes, evaluate
 from fpdfp.formula.tree import Survival, columns_of

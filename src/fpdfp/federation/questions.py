@@ -11,16 +11,17 @@ import dataclasses
 import hashlib
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fpdfp._typing import Array, IntArray
-from fpdfp.cohorts.plausible import check_answer
 from fpdfp.cohorts.question import Question, question, questions, reveals
-from fpdfp.cohorts.serialization import pack, validate
+from fpdfp.cohorts.question import read_answer as read_answer
+from fpdfp.cohorts.serialization import constructor_hints, pack, validate
 from fpdfp.datasets import Moments
-from fpdfp.errors import ArgumentError, MessageError
+from fpdfp.errors import MessageError
 from fpdfp.formula.coding import Design
 from fpdfp.formula.tree import Coded, Level, Survival
 from fpdfp.inference import Information, add_up
@@ -83,9 +84,18 @@ class Schema:
     columns: tuple[ColumnSchema, ...]
 
 
+class TableQuestion(Question):
+    """A question about the table of a site: the operation that it declares, with its fields in their order."""
+
+    def answer(self, table: Any) -> Any:
+        """Return what the table has."""
+        (operation,) = self.reveals.uses
+        return getattr(table, operation)(*(getattr(self, name) for name in constructor_hints(type(self))))
+
+
 @question("schema")
 @dataclasses.dataclass(frozen=True)
-class SchemaQuestion(Question):
+class SchemaQuestion(TableQuestion):
     """The question for the columns of a site."""
 
     columns: tuple[str, ...] | None = None
@@ -93,10 +103,6 @@ class SchemaQuestion(Question):
     plain = True
     reveals = reveals("table", designs="columns", uses="describe")
     answers = Schema
-
-    def answer(self, table: Any) -> Any:
-        """Return what the table has."""
-        return table.describe(self.columns)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +154,7 @@ class SumsTotal(NamedTuple):
 
 @question("sums")
 @dataclasses.dataclass(frozen=True)
-class SumsQuestion(Question):
+class SumsQuestion(TableQuestion):
     """The number of rows that there are for a design, and sums for what is missing; with classes, the rows of each."""
 
     design: Design
@@ -156,10 +162,6 @@ class SumsQuestion(Question):
 
     reveals = reveals("table", designs="design", settings="classes", uses="add_up")
     answers = Sums
-
-    def answer(self, table: Any) -> Any:
-        """Return what the table has."""
-        return table.add_up(self.design, self.classes)
 
     def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> SumsTotal:
         """Return the sums over sites."""
@@ -186,6 +188,11 @@ class SumsQuestion(Question):
         counts = [answer.known, *answer.levels, answer.classes, answer.invalid]
         if any(one.size and not 0 <= one.min() <= one.max() <= answer.rows for one in counts):
             raise MessageError(f"sums must have counts from 0 to the {answer.rows} rows")
+        used = answer.used
+        if (answer.invalid > used).any() or any(one.sum() > used for one in (*answer.levels, answer.classes)):
+            raise MessageError(f"sums must have levels, classes and invalid rows of at most the {used} rows used")
+        if answer.weight < 0 or (answer.used == 0 and answer.weight > 0):
+            raise MessageError(f"sums must have a weight from 0 on, got {answer.weight:.3g}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +223,7 @@ class Distribution:
 
 @question("moments")
 @dataclasses.dataclass(frozen=True)
-class MomentsQuestion(Question):
+class MomentsQuestion(TableQuestion):
     """The moments of the features; with ``diagonal`` without what is between two of them.
 
     Rows have the weights of the design where they are ``weighted``, as for scales that a penalty is to have.
@@ -230,10 +237,6 @@ class MomentsQuestion(Question):
     reveals = reveals("table", designs="design", settings="means diagonal weighted", uses="moments")
     answers = Moments
 
-    def answer(self, table: Any) -> Any:
-        """Return what the table has."""
-        return table.moments(self.design, self.means, diagonal=self.diagonal, weighted=self.weighted)
-
     def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Moments:
         """Return the moments of all rows."""
         return Moments.total(sent)
@@ -244,8 +247,12 @@ class MomentsQuestion(Question):
         mean, scatter = answer.mean, answer.scatter
         if mean.shape != (d,) or scatter.shape != ((d,) if self.diagonal else (d, d)) or not answer.count > 0:
             raise MessageError(f"moments must have {d} features, got {mean.shape}, {scatter.shape}")
-        if (np.diagonal(scatter) if scatter.ndim == 2 else scatter).min(initial=0.0) < 0:
+        squares = np.diagonal(scatter) if scatter.ndim == 2 else scatter
+        if squares.min(initial=0.0) < 0:
             raise MessageError("moments must have sums of squares of at least 0")
+        spread = np.sqrt(squares)
+        if scatter.ndim == 2 and (abs(scatter) > np.outer(spread, spread) * (1 + 1e-6) + 1e-300).any():
+            raise MessageError("moments must have products of features of at most the roots of their squares")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -374,7 +381,7 @@ class ModelSpec:
 
 @question("risk")
 @dataclasses.dataclass(frozen=True)
-class RiskQuestion(Question):
+class RiskQuestion(TableQuestion):
     """The number of rows that are at risk, and have events, at which times; in each level of a column, if one is given.
 
     Without ``times`` at those at which rows enter and leave; a site may put neighbouring ones together.
@@ -387,10 +394,6 @@ class RiskQuestion(Question):
     reveals = reveals("table", designs="response group", settings="times", uses="count_at_risk")
     answers = RiskCounts
 
-    def answer(self, table: Any) -> Any:
-        """Return what the table has."""
-        return table.count_at_risk(self.response, self.group, self.times)
-
     def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> RiskTotal:
         """Return the counts of all sites, and the ends between which they are."""
         return RiskTotal.of(sent, self.times, late_entries=self.response.enters is not None)
@@ -402,7 +405,7 @@ class RiskQuestion(Question):
 
 @question("log_rank")
 @dataclasses.dataclass(frozen=True)
-class LogRankQuestion(Question):
+class LogRankQuestion(TableQuestion):
     """The sums of a log-rank test between the levels of a column, over the strata of a site."""
 
     response: Survival
@@ -417,10 +420,6 @@ class LogRankQuestion(Question):
         if self.rho not in POWERS:
             # A large power leaves the first event alone, and sums at many powers tell each event's part.
             raise MessageError(f"rho must be 0, 0.5 or 1, got {self.rho:g}")
-
-    def answer(self, table: Any) -> Any:
-        """Return what the table has."""
-        return table.log_rank(self.response, self.group, self.strata, self.rho)
 
     def check(self, answer: Any) -> None:
         """Refuse sums of other groups."""
@@ -441,7 +440,7 @@ class Baselines:
 
 @question("baseline")
 @dataclasses.dataclass(frozen=True)
-class BaselineQuestion(Question):
+class BaselineQuestion(TableQuestion):
     """The baseline hazard of each stratum, at the coefficients of a model and at given times, or all of events."""
 
     spec: ModelSpec
@@ -454,10 +453,6 @@ class BaselineQuestion(Question):
     def __post_init__(self) -> None:
         check_coefficients(self.spec, self.x)
 
-    def answer(self, table: Any) -> Any:
-        """Return what the table has."""
-        return table.hazards(self.spec, self.x, self.times)
-
     def check(self, answer: Any) -> None:
         """Refuse hazards of other coefficients."""
         widths = {one.means.shape[1] for one in answer.hazards}
@@ -467,7 +462,7 @@ class BaselineQuestion(Question):
 
 @question("concordance")
 @dataclasses.dataclass(frozen=True)
-class ConcordanceQuestion(Question):
+class ConcordanceQuestion(TableQuestion):
     """The concordance of the risks that a model gives with the times of events."""
 
     spec: ModelSpec
@@ -479,14 +474,10 @@ class ConcordanceQuestion(Question):
     def __post_init__(self) -> None:
         check_coefficients(self.spec, self.x)
 
-    def answer(self, table: Any) -> Any:
-        """Return what the table has."""
-        return table.concordance(self.spec, self.x)
-
 
 @question("proportionality")
 @dataclasses.dataclass(frozen=True)
-class ProportionalityQuestion(Question):
+class ProportionalityQuestion(TableQuestion):
     """The sums of a test of proportional hazards, at the coefficients of a Cox model."""
 
     spec: ModelSpec
@@ -494,19 +485,11 @@ class ProportionalityQuestion(Question):
     transform: Transform = "log"
 
     reveals = reveals("table", designs="spec", points="x", settings="transform", uses="proportionality")
+    tells_pairs = True  # an information
     answers = Proportionality
 
     def __post_init__(self) -> None:
         check_coefficients(self.spec, self.x)
-
-    @property
-    def tells_pairs(self) -> bool:
-        """An information is products of pairs of features."""
-        return True
-
-    def answer(self, table: Any) -> Any:
-        """Return what the table has."""
-        return table.proportionality(self.spec, self.x, self.transform)
 
     def check(self, answer: Any) -> None:
         """Refuse sums of other coefficients."""
@@ -516,7 +499,7 @@ class ProportionalityQuestion(Question):
 
 @question("evaluation")
 @dataclasses.dataclass(frozen=True)
-class EvaluationQuestion(Question):
+class EvaluationQuestion(TableQuestion):
     """The evaluation of a model's predictions: sums and counts, at its coefficients.
 
     Attributes
@@ -540,10 +523,6 @@ class EvaluationQuestion(Question):
         for x in (self.x, *self.more):
             check_point(self.spec, x)
 
-    def answer(self, table: Any) -> Any:
-        """Return what the table has."""
-        return table.score(self.spec, self.x, self.more)
-
     def check(self, answer: Any) -> None:
         """Refuse an answer about another number of points."""
         if len(answer.more) != len(self.more):
@@ -552,7 +531,7 @@ class EvaluationQuestion(Question):
 
 @question("calibration")
 @dataclasses.dataclass(frozen=True)
-class CalibrationQuestion(Question):
+class CalibrationQuestion(TableQuestion):
     """The sums of the model intercept + slope · η, η the linear predictor of a model, at a point of these two.
 
     For ``"Cox"`` there is the slope alone.
@@ -573,10 +552,6 @@ class CalibrationQuestion(Question):
         if self.point.dtype != np.float64:
             raise MessageError("point must be in float64")
 
-    def answer(self, table: Any) -> Any:
-        """Return what the table has."""
-        return table.calibrate(self.spec, self.x, self.point)
-
     def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Information:
         """Return the sums over sites."""
         return add_up(sent)
@@ -586,6 +561,216 @@ class CalibrationQuestion(Question):
         count = len(self.point)
         if answer.parameters != count or answer.rows < 1:
             raise MessageError(f"an answer must have sums of rows for {count} coefficients")
+
+
+#: Between the edges of a histogram is a tenth of a deviation, rounded to one digit; they cover COVERED deviations.
+STEPS, COVERED = 10, 5
+#: At most so many edges a histogram has.
+MOST_EDGES = 500
+
+
+@dataclasses.dataclass(frozen=True)
+class Descriptions:
+    """Sums by group; sums over sites add up.
+
+    Attributes
+    ----------
+    rows
+        The rows of each group.
+    ungrouped
+        The rows that have no group.
+    known, means, scatters
+        Shape (columns, groups): in how many rows a column has a value, their mean, and Σ (x − mean)².
+    counts
+        For each factor the rows of each level and group, shape (levels, groups).
+    withheld
+        For each column, and after these for each factor, how many sites withhold it; their numbers are zeros.
+    """
+
+    rows: IntArray
+    ungrouped: int
+    known: IntArray
+    means: Array
+    scatters: Array
+    counts: list[IntArray]
+    withheld: IntArray
+
+    def __add__(self, other: Descriptions) -> Descriptions:
+        """Return the sums of the rows of both."""
+        known = self.known + other.known
+        share = np.divide(other.known, known, out=np.zeros(known.shape), where=known > 0)
+        apart = other.means - self.means
+        return Descriptions(
+            self.rows + other.rows,
+            self.ungrouped + other.ungrouped,
+            known,
+            np.where(self.known > 0, self.means + share * apart, other.means),
+            self.scatters + other.scatters + np.where(self.known > 0, self.known * share * apart**2, 0.0),
+            [a + b for a, b in zip(self.counts, other.counts, strict=True)],
+            self.withheld + other.withheld,
+        )
+
+    def withhold(self, places: Sequence[int]) -> Descriptions:
+        """Return the same without some columns, and factors after these."""
+        sums = {name: getattr(self, name).copy() for name in ("known", "means", "scatters", "withheld")}
+        counts, columns = list(self.counts), len(self.known)
+        for place in places:
+            sums["withheld"][place] = 1
+            if place >= columns:
+                counts[place - columns] = np.zeros_like(counts[place - columns])
+            else:
+                sums["known"][place] = sums["means"][place] = sums["scatters"][place] = 0
+        return dataclasses.replace(self, counts=counts, **sums)
+
+    def coarsen(self, fewest: int) -> Descriptions:
+        """Return the same without factors that have a level of fewer rows in some group."""
+        few = [bool(((cells > 0) & (cells < fewest)).any()) for cells in self.counts]
+        return self.withhold([len(self.known) + place for place, one in enumerate(few) if one])
+
+
+@question("description")
+@dataclasses.dataclass(frozen=True)
+class DescriptionQuestion(TableQuestion):
+    """Counts, means and deviations of columns and counts of levels, over all rows or in each level of a column."""
+
+    columns: tuple[str, ...]
+    factors: tuple[Coded, ...] = ()
+    by: Coded | None = None
+
+    reveals = reveals("table", designs="columns factors by", uses="summarise")
+    answers = Descriptions
+
+    def check(self, answer: Any) -> None:
+        """Refuse sums of other columns, and counts that cannot be."""
+        groups = 1 if self.by is None else len(self.by.levels)
+        shape = (len(self.columns), groups)
+        if answer.rows.shape != (groups,) or any(
+            one.shape != shape for one in (answer.known, answer.means, answer.scatters)
+        ):
+            raise MessageError(f"a description must be of {shape[0]} columns in {groups} groups")
+        if [one.shape for one in answer.counts] != [(len(one.levels), groups) for one in self.factors]:
+            raise MessageError("a description must have a count for each level and group")
+        counts = [answer.known, *answer.counts]
+        if answer.rows.min(initial=0) < 0 or answer.ungrouped < 0 or any(
+            (one < 0).any() or (one > answer.rows).any() for one in counts
+        ):  # fmt: skip
+            raise MessageError("a description must have counts from 0 to the rows of each group")
+        if (
+            answer.withheld.shape != (len(self.columns) + len(self.factors),)
+            or not np.isin(answer.withheld, (0, 1)).all()
+        ):
+            raise MessageError("a description must have 0 or 1 for each column and factor")
+        if not (np.isfinite(answer.means).all() and (answer.scatters >= 0).all()):
+            raise MessageError("a description must have finite means, and sums of squares of at least 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Histograms:
+    """In how many rows columns are below edges, by group; sums over sites add up.
+
+    Attributes
+    ----------
+    least, most
+        For each column, shape (groups, edges): between these the number of rows is that are at most the edge. They are
+        the same where a site tells the count, and otherwise those of the nearest edges at which it does.
+    totals
+        In how many rows each column has a value, shape (columns, groups).
+    """
+
+    least: list[IntArray]
+    most: list[IntArray]
+    totals: IntArray
+
+    def coarsen(self, fewest: int) -> Histograms:
+        """Return the same such that no two edges that differ have fewer rows between them, but for none.
+
+        >>> counts = np.array([[1, 2, 5, 5, 9]])
+        >>> coarse = Histograms([counts], [counts], np.array([[9]])).coarsen(3)
+        >>> coarse.least[0].tolist(), coarse.most[0].tolist()
+        ([[0, 0, 5, 5, 9]], [[5, 5, 5, 5, 9]])
+        """
+        least, most = [], []
+        for below, above, totals in zip(self.least, self.most, self.totals, strict=True):
+            same = below == above  # what is not told here already stays so
+            low, high = np.zeros_like(below), np.zeros_like(below)
+            for group, (row, total) in enumerate(zip(below, totals.tolist(), strict=True)):
+                told, last = np.zeros(len(row), dtype=bool), 0
+                for place, count in enumerate(row.tolist()):
+                    near = 0 < count - last < fewest or 0 < total - count < fewest
+                    if same[group, place] and not near:
+                        told[place], last = True, count
+                known = np.where(told, row, -1)
+                low[group] = np.maximum(np.maximum.accumulate(known), 0)
+                after = np.where(told, row, total)
+                high[group] = np.minimum.accumulate(after[::-1])[::-1]
+            least.append(low)
+            most.append(high)
+        return Histograms(least, most, self.totals)
+
+
+@question("histogram")
+@dataclasses.dataclass(frozen=True)
+class HistogramQuestion(TableQuestion):
+    """In how many rows columns are at most as large as given edges, over all rows or in each level of a column.
+
+    With ``fewest`` the cells between edges have at least this number of rows, also where a policy allows fewer.
+    """
+
+    columns: tuple[str, ...]
+    edges: list[Array]
+    by: Coded | None = None
+    fewest: int = 1
+
+    reveals = reveals("table", designs="columns by", settings="edges fewest", uses="count_below")
+    answers = Histograms
+
+    def __post_init__(self) -> None:
+        if len(self.edges) != len(self.columns):
+            raise MessageError("a histogram must have edges for each column")
+        for one in self.edges:
+            if (
+                one.ndim != 1
+                or not 1 <= len(one) <= MOST_EDGES
+                or not np.isfinite(one).all()
+                or (np.diff(one) <= 0).any()
+            ):
+                raise MessageError(f"edges must be 1 to {MOST_EDGES} finite numbers that increase")
+
+    def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Histograms:
+        """Return the sums over sites."""
+        least, most = ([sum(parts) for parts in zip(*one, strict=True)] for one in
+                       ((part.least for part in sent), (part.most for part in sent)))  # fmt: skip
+        return Histograms(least, most, sum(part.totals for part in sent))
+
+    def check(self, answer: Any) -> None:
+        """Refuse counts of other columns and edges, and such as cannot be."""
+        groups = 1 if self.by is None else len(self.by.levels)
+        wanted = [(groups, len(one)) for one in self.edges]
+        if [one.shape for one in answer.least] != wanted or [one.shape for one in answer.most] != wanted:
+            raise MessageError("a histogram must have counts for each edge and group")
+        if answer.totals.shape != (len(self.columns), groups):
+            raise MessageError("a histogram must have the rows of each column and group")
+        for low, high, total in zip(answer.least, answer.most, answer.totals, strict=True):
+            rising = (np.diff(low, axis=1) >= 0).all() and (np.diff(high, axis=1) >= 0).all()
+            if not rising or (low < 0).any() or (low > high).any() or (high > total[:, None]).any():
+                raise MessageError("a histogram must have counts that increase, from 0 to the rows")
+
+
+def find_edges(total: Descriptions, whole: Sequence[bool]) -> list[Array]:
+    """Return the edges of histograms, the same whatever groups there are: whole numbers have a cell each, if few."""
+    edges = []
+    for known, means, scatters, integer in zip(total.known, total.means, total.scatters, whole, strict=True):
+        n = int(known.sum())
+        mean = float(known @ means) / max(n, 1)
+        variance = float(scatters.sum() + known @ (means - mean) ** 2) / max(n - 1, 1)
+        deviation = math.sqrt(variance) or max(abs(mean), 1.0)
+        step = 10.0 ** math.floor(math.log10(deviation / STEPS))
+        step *= max(one for one in (1.0, 2.0, 5.0) if one * step <= deviation / STEPS * (1 + 1e-9))
+        if integer and 2 * COVERED * deviation + 2 <= MOST_EDGES:
+            step = 1.0
+        first, last = math.floor((mean - COVERED * deviation) / step), math.ceil((mean + COVERED * deviation) / step)
+        edges.append(np.round(np.arange(first, last + 1) * step, max(0, -math.floor(math.log10(step)))))
+    return edges
 
 
 def check_point(spec: ModelSpec, x: Array) -> None:
@@ -643,17 +828,6 @@ def write_answer(answer: Any) -> dict[str, Any]:
     """Return an answer as a tree."""
     tree: dict[str, Any] = dump(answer)
     return tree
-
-
-def read_answer(question: Question, tree: Any) -> Any:
-    """Return the answer to a question; raise MessageError for anything else."""
-    try:
-        made = validate(tree, question.answers, "an answer")
-    except ArgumentError as error:
-        raise MessageError(f"an answer: {error}") from None
-    question.check(made)
-    check_answer(made)
-    return made
 
 
 def read_spec(tree: Any) -> ModelSpec:

@@ -21,8 +21,8 @@ from fpdfp.datasets.patients import patients
 from fpdfp.errors import ArgumentError
 from fpdfp.federation import keys
 from fpdfp.federation.analyst import Federation
-from fpdfp.federation.columns import read_frame
-from fpdfp.federation.study import Study
+from fpdfp.federation.keys import Study
+from fpdfp.federation.table import read_frame
 
 #: Seconds for all sites to come.
 PATIENCE = 120.0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from pathlib import Path
+from typing import Any, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -15,15 +17,37 @@ from fpdfp import losses as kinds
 from fpdfp._typing import Array, IntArray
 from fpdfp.cohorts.question import Offer, Question
 from fpdfp.datasets import Moments
-from fpdfp.errors import ArgumentError, ArgumentTypeError
+from fpdfp.datasets.readers import csv_rows
+from fpdfp.errors import ArgumentError, ArgumentTypeError, DataSetError
 from fpdfp.families import Binomial
-from fpdfp.federation.columns import DECLARED, FEW, Column, define, find_type, read_frame, show
-from fpdfp.federation.descriptives import Descriptions, Histograms, count_below, summarise
-from fpdfp.federation.questions import Baselines, ColumnSchema, LogRankQuestion, ModelSpec, Schema, Sums
+from fpdfp.federation.questions import (
+    Baselines,
+    ColumnSchema,
+    Descriptions,
+    Histograms,
+    Kind,
+    LogRankQuestion,
+    ModelSpec,
+    Order,
+    Schema,
+    Sums,
+)
 from fpdfp.formula.coding import Design, InverseWeights
 from fpdfp.formula.evaluation import Rows, Values, codes, evaluate, level_of
 from fpdfp.formula.parsing import is_definition, name_of, nearest, parse_condition, parse_variable
-from fpdfp.formula.tree import Coded, Expression, Level, Spline, Survival, columns_of
+from fpdfp.formula.tree import (
+    Coded,
+    Converted,
+    Cut,
+    Definition,
+    Elapsed,
+    Expression,
+    Level,
+    Recode,
+    Spline,
+    Survival,
+    columns_of,
+)
 from fpdfp.formula.tree import Column as ColumnNode
 from fpdfp.inference import Information
 from fpdfp.losses import Cox, Losses
@@ -33,6 +57,279 @@ from fpdfp.scores.site import Predicted, SiteScores, information_of, score_rows
 from fpdfp.survival import Baseline, Concordance, LogRank, RiskCounts, Times, split_periods
 from fpdfp.survival.concordance import DIGITS as DIGITS
 from fpdfp.survival.proportionality import Proportionality, Transform, add_proportionality
+
+#: Integers of at most this many different values have levels.
+FEW = 50
+#: Endings of files that pandas unpacks and :mod:`fpdfp.datasets` does not; their rows are not checked.
+ARCHIVES = (".zip", ".zst", ".tar")
+#: Texts that are dates, and how many days other units of time have.
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}($|[ T])")
+DAYS = {"days": 1.0, "months": 30.4375, "years": 365.25}
+#: What may be declared of a column.
+DECLARED = ("unit", "type", "levels", "missing", "recode", "format")
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column: its type, its values (truth values and texts as numbers), its missing entries, its levels.
+
+    ``order`` says where the order of the levels comes from.
+    """
+
+    kind: Kind
+    numbers: Array
+    missing: Array
+    levels: tuple[Level, ...] | None = None
+    unit: str | None = None
+    order: Order = "sorted"
+
+    def take(self, rows: Array) -> Column:
+        """Return some rows of it."""
+        return dataclasses.replace(self, numbers=self.numbers[rows], missing=self.missing[rows])
+
+
+def read_frame(source: Any) -> Any:
+    """Return a data frame of pandas."""
+    import pandas
+
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if not path.is_file():
+            raise ArgumentError("table", f"must be a file that is there, got {str(source)!r}")
+        try:
+            if path.suffix.lower() in (".parquet", ".pq"):
+                return pandas.read_parquet(path)
+            if path.suffix.lower() not in ARCHIVES:
+                _check_rows(path)
+            return pandas.read_csv(path, skipinitialspace=True, low_memory=False)
+        except (ValueError, OSError, DataSetError, pandas.errors.ParserError) as error:
+            raise ArgumentError("table", f"{str(source)!r} cannot be read: {error}") from None
+    if type(source).__module__.startswith("polars"):
+        source = pandas.DataFrame({name: source[name].to_list() for name in source.columns})
+    if not isinstance(source, pandas.DataFrame):
+        raise ArgumentTypeError("table", f"must be a file or a data frame, got {type(source).__name__}")
+    return source
+
+
+def _check_rows(path: Path) -> None:
+    """Refuse a CSV file with a name twice, or with a row that is shorter or longer than the header.
+
+    pandas numbers such names; it fills short rows, and shifts all columns if the first row is too long.
+    """
+    rows = csv_rows(path, ",", strip=True)
+    _, header = next(rows, (1, []))
+    names = [name.strip() for name in header if name.strip()]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"it must have one column of each name, got {twice!r} twice")
+    for _ in rows:
+        pass
+
+
+def find_type(name: str, series: Any, given: Mapping[str, Any]) -> Column:
+    """Return a column of the type that is declared, or else found."""
+    import pandas
+    from pandas.api import types
+
+    wanted, unit = given.get("type"), given.get("unit")
+    if wanted is not None and wanted not in get_args(Kind)[:5]:
+        raise ArgumentError(
+            f"columns: {name!r}", f"type must be one of {', '.join(get_args(Kind)[:5])}, got {wanted!r}"
+        )
+    if given.get("format") is not None and wanted != "date":
+        raise ArgumentError(f"columns: {name!r}", "has a format, which is for the type 'date' only")
+    series = _clean(name, series, given)
+    missing = series.isna().to_numpy(dtype=bool)
+    values, listed = series[~missing], given.get("levels")
+    order: Order = "sorted" if listed is None else "ordered"
+    if isinstance(series.dtype, pandas.CategoricalDtype):
+        values = values.astype(series.cat.categories.dtype)
+        if listed is None:
+            listed, order = list(map(_text, series.cat.categories)), "ordered" if series.cat.ordered else "listed"
+    kind: Kind
+    if wanted == "date" or (wanted is None and _holds_dates(values)):
+        return _read_dates(name, series, given.get("format"), unit)
+    if not len(values):
+        kind = wanted or "empty"
+    elif types.is_bool_dtype(values.dtype) or (values.dtype == object and all(isinstance(v, bool) for v in values)):
+        kind = "truth"
+    elif types.is_numeric_dtype(values.dtype) and not types.is_complex_dtype(values.dtype):
+        numbers = values.to_numpy(dtype=np.float64)
+        whole = bool(np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all() and abs(numbers).max() < 2**53)
+        # Integers with gaps are read as floating-point numbers; those of many values are measurements.
+        few = types.is_integer_dtype(values.dtype) or len(np.unique(numbers)) <= FEW
+        kind = "integer" if whole and few else "number"
+    elif values.dtype == object or types.is_string_dtype(values.dtype):
+        kind = "category"
+    else:
+        return Column("other", np.zeros(len(series)), missing, None, unit)
+    kind = _convert(name, kind, wanted, values)
+    numbers = np.zeros(len(series))
+    levels: tuple[Level, ...] | None = None
+    if kind == "category":
+        places, different = pandas.factorize(values)
+        texts = [_text(value) for value in different]
+        levels = _ordered(name, sorted(set(texts)), listed)
+        number_of = {level: float(number) for number, level in enumerate(levels)}
+        numbers[~missing] = np.array([number_of[text] for text in texts])[places] if texts else 0.0
+    elif kind != "empty":
+        numbers[~missing] = values.to_numpy(dtype=np.float64)
+    return Column(kind, numbers, missing, levels, unit, "sorted" if levels is None else order)
+
+
+def _holds_dates(values: Any) -> bool:
+    """Whether values are dates: of their type, or texts such as 2024-03-31."""
+    from pandas.api import types
+
+    if types.is_datetime64_any_dtype(values.dtype):
+        return True
+    texts = (values.dtype == object or types.is_string_dtype(values.dtype)) and len(values) > 0
+    return texts and all(isinstance(one, str) and DATE.match(one) is not None for one in values)
+
+
+def _read_dates(name: str, series: Any, form: str | None, unit: str | None) -> Column:
+    """Return a column of dates, as days since 1970."""
+    import pandas
+
+    try:
+        dates = pandas.to_datetime(series, format=form or "ISO8601", utc=True)
+    except (ValueError, TypeError) as error:
+        shown = "have dates such as 2024-03-31, or declare their format, as '%d.%m.%Y'"
+        raise ArgumentError(f"columns: {name!r}", f"must {shown}: {str(error).splitlines()[0]}") from None
+    missing = dates.isna().to_numpy(dtype=bool)
+    since = (dates - pandas.Timestamp("1970-01-01", tz="UTC")) / pandas.Timedelta(days=1)
+    return Column("date", np.where(missing, 0.0, since.to_numpy(dtype=np.float64)), missing, None, unit)
+
+
+def define(node: Expression | Definition, table: Any) -> Column:
+    """Return the column that a definition, or an expression, makes of a table.
+
+    A year has 365.25 days, and a month 30.4375.
+    """
+    if isinstance(node, Cut):
+        values = evaluate(node.cut, table, {})
+        missing = ~np.isfinite(values)
+        places = np.searchsorted(node.edges, np.where(missing, 0.0, values), "left" if node.right else "right")
+        return Column("category", places.astype(np.float64), missing, node.labels, order="ordered")
+    if isinstance(node, Elapsed):
+        start, end = (table.column(one.column) for one in (node.start, node.end))
+        for one, column in ((node.start, start), (node.end, end)):
+            if column.kind not in ("date", "empty"):
+                raise ArgumentError(f"the column {one.column!r}", f"must hold dates, but its type is {column.kind}")
+        missing = start.missing | end.missing
+        days = np.where(missing, 0.0, end.numbers - start.numbers)
+        return Column("number", days / DAYS[node.elapsed], missing, None, node.elapsed)
+    if isinstance(node, Converted):
+        column, known = (
+            table.column(node.converted.column),
+            {node.unit: 1.0, **dict(zip(node.units, node.factors, strict=True))},
+        )
+        if column.kind not in ("number", "integer", "empty") or column.unit not in known:
+            raise ArgumentError(
+                f"the column {node.converted.column!r}",
+                f"must be a number in one of the units {', '.join(known)}, but it is {column.kind} in "
+                f"{column.unit or 'no declared unit'}",
+            )
+        return Column("number", column.numbers * known[column.unit], column.missing, None, node.unit)
+    if isinstance(node, Recode):
+        return _recode(node, table.column(node.recode.column))
+    values = evaluate(node, table, {})
+    missing = ~np.isfinite(values)
+    whole = (values[~missing] == np.rint(values[~missing])).all()
+    return Column("integer" if whole else "number", np.where(missing, 0.0, values), missing)
+
+
+def _recode(node: Recode, column: Column) -> Column:
+    """Return a column with other values in place of some.
+
+    It holds numbers where no new value is a text, and all others are numbers. Levels are in the order in which they are
+    written, others after them; the first one is the reference.
+    """
+    if column.kind in ("other", "hidden", "date"):
+        raise ArgumentError(f"the column {node.recode.column!r}", f"must hold numbers or texts, but is {column.kind}")
+    found = np.unique(column.numbers[~column.missing])
+    own = [column.levels[int(one)] if column.levels else bool(one) if column.kind == "truth" else one for one in found]
+    replaced = {_text(old): new for old, new in zip(node.old, node.new, strict=True)}
+    new = [replaced.get(_text(one), one) for one in own]
+    texts = any(isinstance(one, str) for one in node.new)
+    numbers = np.zeros(len(found))
+    for place, one in enumerate(new):
+        try:
+            numbers[place] = np.nan if one is None else float(one)
+        except ValueError:
+            texts = True
+    lost = np.array([one is None for one in new], dtype=bool)
+    where = np.searchsorted(found, column.numbers)
+    where = np.minimum(where, max(len(found) - 1, 0))
+    missing = column.missing | (lost[where] if len(found) else False)
+    if not texts:
+        values = np.where(missing, 0.0, numbers[where]) if len(found) else np.zeros(len(column.numbers))
+        truth = len(new) > 0 and all(one is None or isinstance(one, bool) for one in new)
+        whole = bool((values == np.rint(values)).all())
+        return Column("truth" if truth else "integer" if whole else "number", values, missing, None, column.unit)
+    written = dict.fromkeys(_text(one) for one in node.new if one is not None)
+    rest = sorted({_text(one) for one in new if one is not None} - set(written))
+    levels = (*written, *rest)
+    places = np.array([0 if one is None else levels.index(_text(one)) for one in new], dtype=np.float64)
+    values = np.where(missing, 0.0, places[where]) if len(found) else np.zeros(len(column.numbers))
+    return Column("category", values, missing, levels, order="listed")
+
+
+def _clean(name: str, series: Any, given: Mapping[str, Any]) -> Any:
+    """Return a column without the codes that are declared as missing, and with values replaced as declared."""
+    import pandas
+
+    missing, recode = given.get("missing"), given.get("recode")
+    if missing is None and recode is None:
+        return series
+    if not isinstance(missing, list | tuple | None):
+        raise ArgumentError(f"columns: {name!r}", f"missing must be a list of codes, as ['?', -9], got {missing!r}")
+    if not isinstance(recode, Mapping | None):
+        raise ArgumentError(f"columns: {name!r}", f"recode must be a table of values by value, got {recode!r}")
+    plain, codes = series.astype(object), {_text(one) for one in missing or ()}
+    told = plain.map(_text, na_action="ignore")
+    plain = plain.mask(told.isin(codes))
+    if recode:
+        replaced = {_text(old): new for old, new in recode.items()}
+        plain = pandas.Series([replaced.get(text, one) for text, one in zip(told, plain, strict=True)], dtype=object)
+        plain = plain.mask(told.isin(codes).reset_index(drop=True))
+    numbers = pandas.to_numeric(plain, errors="coerce")
+    truth = all(isinstance(one, bool) for one in plain.dropna())
+    return numbers if not truth and bool((numbers.isna() == plain.isna()).all()) else plain
+
+
+def _text(value: Any) -> str:
+    """Return the text of a level; whole numbers have no point."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _convert(name: str, kind: Kind, wanted: Kind | None, values: Any) -> Kind:
+    """Return the declared type, if the values can be that."""
+    if wanted is None or wanted == kind or wanted == "category" or kind == "empty":
+        return wanted or kind
+    fits = {"number": kind in ("integer", "truth"), "integer": kind == "truth", "truth": False}
+    if wanted == "truth" and kind == "integer":
+        fits["truth"] = bool(values.isin([0, 1]).all())
+    if not fits.get(wanted, False):
+        raise ArgumentError(f"columns: {name!r}", f"is declared as {wanted}, but its values are of the type {kind}")
+    return wanted
+
+
+def _ordered(name: str, found: list[str], given: Any) -> tuple[Level, ...]:
+    """Return the levels in the order that is declared, or sorted."""
+    if given is None:
+        return tuple(found)
+    order = [str(one) for one in given]
+    strange = [one for one in found if one not in order]
+    if strange or len(set(order)) < len(order):
+        raise ArgumentError(f"columns: {name!r}", f"levels must be all levels once, but {show(strange or order)} …")
+    return tuple(order)
+
+
+def show(names: Any) -> str:
+    """Return some names for an error."""
+    shown = [repr(name) for name in names]
+    return ", ".join(shown[:12]) + (", …" if len(shown) > 12 else "")
 
 
 class Predictor(NamedTuple):
@@ -96,17 +393,6 @@ class Predictor(NamedTuple):
             return -LINKS[self.link].interval(ends[:, 1:], ends[:, :-1]).value
 
 
-def predict(rows: Any, spec: ModelSpec, x: Array) -> Predicted:
-    """Return the rows of a model (``ModelRows``) with what is predicted for them."""
-    return Predictor.of(spec, x).predict(rows)
-
-
-def score_model(rows: Any, spec: ModelSpec, x: Array, more: Sequence[Array]) -> SiteScores:
-    """Return how good the predictions for the rows of a model are, at some coefficients and at more of them."""
-    others = [score_rows(predict(rows, spec, one), scores_only=True) for one in more]
-    return dataclasses.replace(score_rows(predict(rows, spec, x)), more=others)
-
-
 def evaluate_response(node: Expression | Survival, rows: Rows) -> Array:
     """Return the response of each row, NaN where it is missing; of times the time."""
     if not isinstance(node, Survival):
@@ -150,28 +436,6 @@ def read_clusters(column: str, rows: Rows) -> Array:
     return np.unique(rows.values(column).numbers, return_inverse=True)[1].astype(np.float64)
 
 
-def count_at_risk(table: Any, response: Survival, group: Coded | None, times: Array | None) -> RiskCounts:
-    """Count who is at risk in each level of a column."""
-    _, own, groups, count = _groups(table, response, group)
-    return RiskCounts.of(own, groups, count, times=times)
-
-
-def add_log_rank(table: Any, response: Survival, group: Coded, strata: tuple[str, ...], rho: float) -> LogRank:
-    """Add up what a log-rank test needs, over strata."""
-    rows, times, groups, count = _groups(table, response, group, strata)
-    labels = read_strata(strata, rows)
-    sums = [
-        LogRank.of(RiskCounts.of(Times(*(one[own] for one in times)), groups[own], count), rho)
-        for own in (labels == label for label in np.unique(labels))
-    ]
-    return sum(sums[1:], start=sums[0])
-
-
-def strata_of(table: Any, response: Survival, group: Coded, strata: tuple[str, ...]) -> Array:
-    """Return the stratum of each row of a log-rank test."""
-    return read_strata(strata, _groups(table, response, group, strata)[0])
-
-
 def _groups(
     table: Any, response: Survival, group: Coded | None, strata: tuple[str, ...] = ()
 ) -> tuple[Any, Times, IntArray, int]:
@@ -206,6 +470,19 @@ def find_baselines(rows: Any, x: Array, ties: Ties, times: Array | None = None) 
     if times is not None:
         hazards = [one.at(times) for one in hazards]
     return Baselines(tuple(str(one.stratum) for one in found), hazards)
+
+
+def group_rows(table: Any, by: Coded | None) -> tuple[IntArray, int]:
+    """Return the number of each row's group, −1 for none, and how many groups there are."""
+    if by is None:
+        return np.zeros(len(table), dtype=np.int64), 1
+    return codes(by.coded, by.levels, table), len(by.levels)
+
+
+def values_of(table: Any, name: str, group: IntArray, groups: int) -> list[Array]:
+    """Return the values that a column has in each group."""
+    found = table.values(name)
+    return [found.numbers[(group == g) & ~found.missing] for g in range(groups)]
 
 
 #: Texts of at most this many different values have levels.
@@ -375,7 +652,8 @@ class SiteTable:
 
     def strata_of(self, question: LogRankQuestion) -> Array:
         """Return the stratum of each row of a log-rank test."""
-        return strata_of(self, question.response, question.group, question.strata)
+        rows, *_ = _groups(self, question.response, question.group, question.strata)
+        return read_strata(question.strata, rows)
 
     def features(self, spec: ModelSpec, site: str = "", *, split: bool = True) -> ModelRows:
         """Return the rows that are used as a model has them; ``site`` is the name of the site that has them.
@@ -502,11 +780,35 @@ class TableView(NamedTuple):
 
     def summarise(self, columns: tuple[str, ...], factors: tuple[Coded, ...], by: Coded | None) -> Descriptions:
         """Return counts, means and deviations by group."""
-        return summarise(self.table, columns, factors, by)
+        group, groups = group_rows(self.table, by)
+        inside = group >= 0
+        shape = (len(columns), groups)
+        known, means, scatters = np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros(shape)
+        for i, name in enumerate(columns):
+            for g, values in enumerate(values_of(self.table, name, group, groups)):
+                known[i, g] = len(values)
+                if len(values):
+                    means[i, g] = values.mean()
+                    scatters[i, g] = np.square(values - means[i, g]).sum()
+        counts = []
+        for factor in factors:
+            level = codes(factor.coded, factor.levels, self.table)
+            some = inside & (level >= 0)
+            cells = np.bincount(level[some] * groups + group[some], minlength=len(factor.levels) * groups)
+            counts.append(cells.astype(np.int64).reshape(-1, groups))
+        rows = np.bincount(group[inside], minlength=groups).astype(np.int64)
+        withheld = np.zeros(len(columns) + len(factors), dtype=np.int64)
+        return Descriptions(rows, int((~inside).sum()), known, means, scatters, counts, withheld)
 
-    def count_below(self, columns: tuple[str, ...], edges: list[Array], by: Coded | None) -> Histograms:
-        """Return in how many rows columns are at most as large as edges, by group."""
-        return count_below(self.table, columns, edges, by)
+    def count_below(self, columns: tuple[str, ...], edges: list[Array], by: Coded | None, fewest: int) -> Histograms:
+        """Return in how many rows columns are at most as large as edges, by group; cells have ``fewest`` rows."""
+        group, groups = group_rows(self.table, by)
+        counts, totals = [], np.zeros((len(columns), groups), dtype=np.int64)
+        for i, (name, grid) in enumerate(zip(columns, edges, strict=True)):
+            parts = [np.sort(values) for values in values_of(self.table, name, group, groups)]
+            totals[i] = [len(one) for one in parts]
+            counts.append(np.stack([np.searchsorted(one, grid, "right") for one in parts]).astype(np.int64))
+        return Histograms(counts, counts, totals).coarsen(max(fewest, 1))
 
     def add_up(self, design: Design, classes: tuple[Level, ...]) -> Sums:
         """Count the rows for a design, and add up what is there of columns that are filled in."""
@@ -541,7 +843,7 @@ class TableView(NamedTuple):
             float(used.sum() if (weights := rows.weigh(design.weights)) is None else weights.sum()),
         )
 
-    def moments(self, design: Design, means: Array, *, diagonal: bool, weighted: bool) -> Moments:
+    def moments(self, design: Design, means: Array, diagonal: bool, weighted: bool) -> Moments:
         """Return the moments of the features of a design."""
         rows = self.table.complete(design)[1]
         X, weights = rows.matrix_of(design, means), rows.weigh(design.weights) if weighted else None
@@ -550,12 +852,19 @@ class TableView(NamedTuple):
         return Moments.of(X, weights=weights, diagonal=diagonal)
 
     def count_at_risk(self, response: Survival, group: Coded | None, times: Array | None) -> RiskCounts:
-        """Count who is at risk."""
-        return count_at_risk(self.table, response, group, times)
+        """Count who is at risk in each level of a column."""
+        _, own, groups, count = _groups(self.table, response, group)
+        return RiskCounts.of(own, groups, count, times=times)
 
     def log_rank(self, response: Survival, group: Coded, strata: tuple[str, ...], rho: float) -> LogRank:
-        """Add up what a log-rank test needs."""
-        return add_log_rank(self.table, response, group, strata, rho)
+        """Add up what a log-rank test needs, over strata."""
+        rows, times, groups, count = _groups(self.table, response, group, strata)
+        labels = read_strata(strata, rows)
+        sums = [
+            LogRank.of(RiskCounts.of(Times(*(one[own] for one in times)), groups[own], count), rho)
+            for own in (labels == label for label in np.unique(labels))
+        ]
+        return sum(sums[1:], start=sums[0])
 
     def hazards(self, spec: ModelSpec, x: Array, times: Array | None) -> Baselines:
         """Return baseline hazards at the coefficients of a model."""
@@ -576,11 +885,13 @@ class TableView(NamedTuple):
 
     def score(self, spec: ModelSpec, x: Array, more: Sequence[Array]) -> SiteScores:
         """Return how good predictions are, at some coefficients and at more of them."""
-        return score_model(self._rows(spec), spec, x, more)
+        rows = self._rows(spec)
+        others = [score_rows(Predictor.of(spec, one).predict(rows), scores_only=True) for one in more]
+        return dataclasses.replace(score_rows(Predictor.of(spec, x).predict(rows)), more=others)
 
     def calibrate(self, spec: ModelSpec, x: Array, point: Array) -> Information:
         """Return the sums of a model of the linear predictor."""
-        return information_of(predict(self._rows(spec), spec, x), point)
+        return information_of(Predictor.of(spec, x).predict(self._rows(spec)), point)
 
     def _rows(self, spec: ModelSpec) -> ModelRows:
         if spec.effects and not self.site:

@@ -17,7 +17,7 @@ from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError, ArgumentTypeError
 from fpdfp.inference.hypotheses import HypothesisTest, judge
 from fpdfp.inference.information import SINGULAR, Information, add_up, as_sites
-from fpdfp.inference.table import Table, format_number, format_p, html_table
+from fpdfp.inference.table import Table, format_number, format_p, html_table, text_table
 
 
 class Pooled(NamedTuple):
@@ -225,9 +225,7 @@ class Heterogeneity:
         for name, *numbers, weight in self._rows():
             share = "" if math.isnan(weight) else f"{100 * weight:.1f} %"
             grid.append([name, *map(format_number, numbers), share])
-        widths = [max(len(row[j]) for row in grid) for j in range(5)]
-        lines = ["  ".join([row[0].ljust(widths[0]), *(row[j].rjust(widths[j]) for j in range(1, 5))]) for row in grid]
-        return "\n".join([*(line.rstrip() for line in lines), self.words(), *([self.note] if self.note else [])])
+        return text_table(grid, [self.words(), *([self.note] if self.note else [])])
 
     __repr__ = __str__
 
@@ -301,10 +299,7 @@ class HeterogeneityTable(Section):
         return grid
 
     def __str__(self) -> str:
-        grid = self._grid()
-        widths = [max(len(row[j]) for row in grid) for j in range(len(grid[0]))]
-        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in grid]
-        return "\n".join([*(line.rstrip() for line in lines), self.note])
+        return text_table(self._grid(), [self.note])
 
     @property
     def note(self) -> str:

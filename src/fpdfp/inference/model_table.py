@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp.errors import ArgumentTypeError
 from fpdfp.inference.summary import Summary
-from fpdfp.inference.table import Table, format_number, format_p, html_table, latex_table, write_text
+from fpdfp.inference.table import Table, TextTable, format_number, format_p, html_table
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelTable:
+@dataclasses.dataclass(frozen=True, repr=False)
+class ModelTable(TextTable):
     """Several models side by side; ``print`` shows them, and so does a notebook.
 
     Attributes
@@ -45,38 +46,12 @@ class ModelTable:
         names = [name if not k or self.headings[k - 1][0] != name else "" for k, (name, _) in enumerate(self.headings)]
         return [["", *names], ["", *(what for _, what in self.headings)], *map(list, self.rows)]
 
-    def __str__(self) -> str:
-        grid = self._grid()
-        widths = [max(len(row[j]) for row in grid) for j in range(len(grid[0]))]
-        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in grid]
-        return "\n".join([*(line.rstrip() for line in lines), *self.notes])
-
-    __repr__ = __str__
+    def _remarks(self) -> tuple[str, ...]:
+        return self.notes
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         headings = [f"{name}: {what}" for name, what in self.headings]
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return html_table(["", *headings], self.rows) + notes
-
-    def to_html(self, path: Any = None) -> str | None:
-        """Write the table as HTML to a file, or return the text without a path."""
-        return write_text(path, self._repr_html_())
-
-    def to_csv(self, path: Any = None) -> str | None:
-        """Write the table as CSV to a file, or return the text without a path."""
-        import csv
-        import io
-
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(self._grid())
-        return write_text(path, text.getvalue())
-
-    def to_latex(self, path: Any = None) -> str | None:
-        """Write the table in LaTeX (package booktabs) to a file, or return the text without a path."""
-        names, *rest = self._grid()
-        return write_text(path, latex_table(names, rest, self.notes))
+        return html_table(["", *headings], self.rows) + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
 
 
 def model_table(

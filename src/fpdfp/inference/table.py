@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -170,11 +171,7 @@ class Table:
     def __str__(self) -> str:
         headings, rows = self.cells()
         grid = [["", *headings], *([name, *row] for name, row in zip(self.names, rows, strict=True))]
-        widths = [max(len(row[j]) for row in grid) for j in range(len(grid[0]))]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), *(row[j].rjust(widths[j]) for j in range(1, len(row)))]) for row in grid
-        ]
-        return "\n".join(line.rstrip() for line in lines)
+        return text_table(grid)
 
     __repr__ = __str__
 
@@ -265,6 +262,60 @@ def format_p(value: float) -> str:
     ('0.031', '< 0.001')
     """
     return "" if np.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def text_table(grid: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
+    """Return cells as text in columns, the first column to the left, and notes below.
+
+    >>> print(text_table([["", "rows"], ["north", "120"]], ["all rows"]))
+           rows
+    north   120
+    all rows
+    """
+    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in grid]
+    return "\n".join([*lines, *notes])
+
+
+class TextTable(abc.ABC):
+    """A table of texts: ``print`` and notebooks show it, and it is written as HTML, CSV or LaTeX."""
+
+    @abc.abstractmethod
+    def _grid(self) -> list[list[str]]:
+        """Return all lines as cells, the headings first."""
+
+    @abc.abstractmethod
+    def _remarks(self) -> Sequence[str]:
+        """Return what is said below."""
+
+    def __str__(self) -> str:
+        return text_table(self._grid(), self._remarks())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        headings, *rows = self._grid()
+        return html_table(headings, rows) + "".join(f"<p>{escape(note)}</p>" for note in self._remarks())
+
+    def to_html(self, path: Any = None) -> str | None:
+        """Write the table as HTML to a file, or return the text without a path."""
+        return write_text(path, self._repr_html_())
+
+    def to_csv(self, path: Any = None) -> str | None:
+        """Write the table as CSV to a file, or return the text without a path."""
+        import csv
+        import io
+
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(self._grid())
+        return write_text(path, text.getvalue())
+
+    def to_latex(self, path: Any = None) -> str | None:
+        """Write the table in LaTeX (package booktabs) to a file, or return the text without a path."""
+        headings, *rows = self._grid()
+        return write_text(path, latex_table(headings, rows, self._remarks()))
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

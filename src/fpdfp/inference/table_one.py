@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fpdfp._typing import Array
-from fpdfp.inference.table import format_number, format_p, html_table, latex_table
+from fpdfp.inference.table import TextTable, format_number, format_p
 
 #: Expected counts below this call for Fisher's test in a table of two rows and two columns (Cochran 1954).
 FEW_EXPECTED = 5.0
@@ -148,11 +148,8 @@ class LevelRows:
                    default=math.nan)  # fmt: skip
 
 
-Shown = Literal["mean", "quartiles", "both"]
-
-
-@dataclasses.dataclass(frozen=True)
-class TableOne:
+@dataclasses.dataclass(frozen=True, repr=False)
+class TableOne(TextTable):
     """The first table of a paper; ``print`` shows it, and so does a notebook.
 
     Attributes
@@ -189,10 +186,9 @@ class TableOne:
                 made.append(["  missing", *(f"{int(n):,}" for n in missing), *[""] * len(tests)])
         return made
 
-    @property
-    def _headings(self) -> list[str]:
+    def _grid(self) -> list[list[str]]:
         tests = ["p", "test", "SMD"] if len(self.groups) > 1 else []
-        return ["" if self.by is None else self.by, *map(str, self.groups), *tests]
+        return [["" if self.by is None else self.by, *map(str, self.groups), *tests], *self._lines()]
 
     def _remarks(self) -> list[str]:
         remarks = [f"{name}: without the rows of {sites} site{'s' * (sites > 1)}, which would tell few rows"
@@ -211,36 +207,9 @@ class TableOne:
         """Return the texts as a data frame of pandas."""
         import pandas
 
-        lines = self._lines()
+        headings, *lines = self._grid()
         return pandas.DataFrame([line[1:] for line in lines], index=[line[0].strip() for line in lines],
-                                columns=self._headings[1:])  # fmt: skip
-
-    def __str__(self) -> str:
-        grid = [self._headings, *self._lines()]
-        widths = [max(len(row[j]) for row in grid) for j in range(len(grid[0]))]
-        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in grid]
-        return "\n".join([*(line.rstrip() for line in lines), *self._remarks()])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self._remarks())
-        return html_table(self._headings, self._lines()) + notes
-
-    def to_latex(self) -> str:
-        """Return the table in LaTeX, with the rules of the package booktabs."""
-        return latex_table(self._headings, self._lines(), self._remarks())
-
-    def to_csv(self) -> str:
-        """Return the table as CSV."""
-        import csv
-        import io
-
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self._headings, *self._lines()])
-        return text.getvalue()
+                                columns=headings[1:])  # fmt: skip
 
 
 def _number_lines(one: NumberRow, tests: list[str]) -> list[list[str]]:

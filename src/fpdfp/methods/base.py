@@ -278,6 +278,8 @@ class Algorithm(abc.ABC):
 
     #: The fields of a reply whose means are computed in float64 regardless, since clients add them to what they keep.
     double: ClassVar[tuple[str, ...]] = ()
+    #: The fields of clients' memory that depend on messages alone, as they were decoded, so that the server can follow.
+    shared_memory: ClassVar[tuple[str, ...]] = ()
 
     method: Method
     model: Model = dataclasses.field(repr=False)
@@ -354,8 +356,7 @@ class Algorithm(abc.ABC):
 class Remembering(abc.ABC):
     """An algorithm whose clients keep something between the rounds that they take part in."""
 
-    #: The fields of the memory that depend on messages alone, as they were decoded, so that the server can follow them.
-    shared_memory: ClassVar[tuple[str, ...]] = ()
+    shared_memory: ClassVar[tuple[str, ...]]
 
     @abc.abstractmethod
     def init_memory(self, n_clients: int) -> Any:

@@ -19,7 +19,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.engines import History, Result
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError, ArgumentTypeError, DataWarning, RefusalError, StorageError
 from fpdfp.federation.cohort import LocalCohort, TableCohort
 from fpdfp.inference import Heterogeneity, HeterogeneityTable, HypothesisTest, Information, Summary, Table

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from fpdfp import _checks
 from fpdfp._typing import Array
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.formula.coding import Imputation
 from fpdfp.losses.classes import LINKS, Link

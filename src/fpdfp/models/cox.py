@@ -11,7 +11,7 @@ from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.cohorts.serialization import pack
 from fpdfp.compress.plain import plain_bits
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError, RefusalError
 from fpdfp.federation.questions import BaselineQuestion, Baselines, ConcordanceQuestion, write_answer
 from fpdfp.federation.table import find_baselines, find_concordance

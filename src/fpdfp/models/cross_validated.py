@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fpdfp._typing import Array
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.losses.classes import Link
 from fpdfp.losses.cox import Ties
 from fpdfp.methods.base import Method
@@ -62,7 +62,7 @@ class FederatedLogisticRegressionCV(FederatedLogisticRegression):
     >>> import fpdfp
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> hospital = (X[:, 0] > 12).astype(int) + (X[:, 0] > 15)
-    >>> model = fpdfp.FederatedLogisticRegressionCV(cv=fpdfp.CrossValidation(alphas=20), standardize=True)
+    >>> model = fpdfp.FederatedLogisticRegressionCV(cv=fpdfp.CrossValidation(alphas=20))
     >>> model = model.fit(X, y, groups=hospital)
     >>> model.scores_.shape, 0.0 < model.alpha_min_ <= model.alpha_1se_
     ((20, 5), True)

@@ -118,6 +118,13 @@ def find_path(
     with open_record(checkpoint, batch.problem):
         weights, trivial = models.find_alphas(batch, alphas, ratio, rounds)
         found = follow(batch, models.at, weights, trivial, tol, rounds, progress, names, certify=certify)
+    left = sum(status != "converged" for status in found.status)
+    if left:
+        warn(
+            f"{left} of the {len(weights)} weights of the path have not reached tol={tol:g} in {found.rounds} rounds; "
+            "allow more rounds, a larger ratio or a larger tol",
+            ConvergenceWarning,
+        )
     coef, intercept = models.take_many(found.coef)
     return dataclasses.replace(found, coef=coef, intercept=intercept, labels=design.outcome.path_labels())
 

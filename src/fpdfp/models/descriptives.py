@@ -15,10 +15,19 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._typing import Array
 from fpdfp.errors import ArgumentError
-from fpdfp.federation.cohort import LocalCohort, TableCohort
-from fpdfp.federation.columns import Agreed, Levels, Schemas
-from fpdfp.federation.descriptives import DescriptionQuestion, Descriptions, HistogramQuestion, Histograms, find_edges
-from fpdfp.federation.questions import POWERS, LogRankQuestion, MomentsQuestion, RiskQuestion, SchemaQuestion
+from fpdfp.federation.cohort import Agreed, Levels, LocalCohort, Schemas, TableCohort
+from fpdfp.federation.questions import (
+    POWERS,
+    DescriptionQuestion,
+    Descriptions,
+    HistogramQuestion,
+    Histograms,
+    LogRankQuestion,
+    MomentsQuestion,
+    RiskQuestion,
+    SchemaQuestion,
+    find_edges,
+)
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.parsing import parse
 from fpdfp.formula.tree import Categorical, Coded, Column, Formula, Level, Numeric, Survival
@@ -212,6 +221,20 @@ class Correlations:
         import pandas
 
         return pandas.DataFrame(self.matrix, index=list(self.names), columns=list(self.names))
+
+    def plot(self, path: Any = None) -> Any:
+        """Draw the matrix as squares, blue above 0 and red below, with numbers; ``path`` is a file for the picture."""
+        from fpdfp._plotting import new_axes, save
+
+        count = len(self.names)
+        axes = new_axes(2.0 + 0.7 * count, 1.2 + 0.7 * count, hidden=["top", "right", "left", "bottom"])
+        axes.imshow(self.matrix, cmap="RdBu", vmin=-1.0, vmax=1.0)
+        for (i, j), r in np.ndenumerate(self.matrix):
+            axes.text(j, i, f"{r:.2f}", ha="center", va="center", color="white" if abs(r) > 0.6 else "black")
+        axes.set_xticks(range(count), self.names, rotation=45, ha="right")
+        axes.set_yticks(range(count), self.names)
+        axes.tick_params(length=0)
+        return save(axes.figure, path)
 
     def __str__(self) -> str:
         lines = [

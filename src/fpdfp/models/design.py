@@ -14,7 +14,7 @@ import numpy as np
 from fpdfp._typing import Array, IntArray
 from fpdfp.compress.plain import plain_bits
 from fpdfp.datasets import FeatureGraph, Moments, as_graph, feature_graph
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.federation.cohort import TableCohort
 from fpdfp.federation.questions import Distribution, ModelSpec, MomentsQuestion

@@ -18,11 +18,11 @@ from fpdfp._typing import Array
 from fpdfp._warn import warn
 from fpdfp.cohorts.local import clients_of
 from fpdfp.cohorts.losses import Informations, Overdispersions, Spread
-from fpdfp.cohorts.question import Each
+from fpdfp.cohorts.question import Each, Question, Total
 from fpdfp.engines import Result
 from fpdfp.engines.choice import MOST_COEFFICIENTS, choose_method, suits_newton
 from fpdfp.engines.loop import Iterates
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.engines.solve import run
 from fpdfp.errors import ArgumentError, DataWarning, RefusalError, SeparationError
 from fpdfp.families import Family, NegativeBinomial, Poisson, Quantile
@@ -60,11 +60,7 @@ GROWING = (
 
 
 class Search(Protocol):
-    """Finds a parameter of the family together with the coefficients."""
-
-    rounds: int
-    up: int
-    down: int
+    """Finds a parameter of the family together with the coefficients; the fit counts what that takes."""
 
     def alternate(
         self, fitting: Fitting, problem: Problem, method: Any, rebuild: Callable[[], Problem]
@@ -114,8 +110,8 @@ class Fitting:
     ----------
     outcome
         The outcome, whose family a search changes.
-    up, down
-        The bits of all that was asked.
+    rounds, up, down
+        The rounds of all runs, and the bits of these and of all that was asked.
     """
 
     def __init__(self, design: Design, settings: Settings, search: Search | None = None) -> None:
@@ -161,12 +157,25 @@ class Fitting:
             standardized=settings.standardize,
         )  # fmt: skip
         found = self._ask(problem, found) if self.outcome.has_information else self._look_at_classes(problem, found)
-        rounds = self.rounds
-        if (search := self._search) is not None:
-            rounds, self.up, self.down = rounds + search.rounds, self.up + search.up, self.down + search.down
         return dataclasses.replace(
-            found, n_iter=rounds, n_steps=self.steps, bits_up=self.up + design.up, bits_down=self.down + design.down,
+            found, n_iter=self.rounds, n_steps=self.steps, bits_up=self.up + design.up,
+            bits_down=self.down + design.down,
         )  # fmt: skip
+
+    def ask(self, problem: Problem, question: Question, purpose: str) -> Any:
+        """Return the sums of all clients, asked for a purpose; count the bits."""
+        with for_purpose(purpose):
+            told = clients_of(problem).ask(question)
+        self._count(told)
+        return told.sums
+
+    def _count(self, told: Total | Each) -> None:
+        self.up, self.down = self.up + told.up, self.down + told.down
+
+    def count_run(self, result: Result) -> None:
+        """Count a run."""
+        self.rounds += result.rounds
+        self.up, self.down = self.up + result.total_up, self.down + result.total_down
 
     # The runs.
 
@@ -196,8 +205,8 @@ class Fitting:
             result = self.solve(problem, method, x0)
         else:
             result, problem = self._search.alternate(self, problem, method, rebuild)
-        self.steps, self.rounds = 1, result.rounds
-        self.up, self.down = result.total_up, result.total_down
+        self.steps = 1
+        self.count_run(result)
         return problem, result
 
     def _choose(self, problem: Problem) -> Method | None:
@@ -228,8 +237,8 @@ class Fitting:
     def _solve_one(self, problem: Problem, x0: Array | None) -> Result:
         """Run the method of one of several problems, and count it."""
         result = self.solve(problem, self._choose(problem), x0)
-        self.steps, self.rounds = self.steps + 1, self.rounds + result.rounds
-        self.up, self.down = self.up + result.total_up, self.down + result.total_down
+        self.steps += 1
+        self.count_run(result)
         return result
 
     def _shortfall(self, result: Result, tol: float) -> str:
@@ -283,9 +292,7 @@ class Fitting:
             problem = problem_of(structure, share)
             result = self._solve_one(problem, x0)
             x0 = result.x.astype(np.float64)
-            with for_purpose("variance"):
-                told, _, up, down = clients_of(problem).ask(Informations(x0, robust=False))
-            self.up, self.down = self.up + up, self.down + down
+            told = self.ask(problem, Informations(x0, robust=False), "variance")
             rows, weight, _, _, pearson = map(float, told.numbers)
             kept = np.flatnonzero(free | (x0 != 0))
             sums = random_effects.Sums(
@@ -322,7 +329,7 @@ class Fitting:
         x = np.asarray(fit.run.x, dtype=np.float64)
         with for_purpose(purpose):
             told = self._ask_sites(problem, Informations(x, wanted), needed=columns.random)
-        self.up, self.down = self.up + told.up, self.down + told.down
+        self._count(told)
         sums = InformationSums(*(np.sum(field, axis=0) for field in zip(*told.answers, strict=True)))
         if may_separate:
             self._check_separation(problem, fit.run.x, sums, self._names_of_x())
@@ -372,18 +379,12 @@ class Fitting:
 
         (Σ K)²/Σ K² is 6 Σ K(r/h) where the density is flat, with the logistic kernel K.
         """
-        with for_purpose("spread"):
-            told = clients_of(problem).ask(Spread(x))
-        self.up, self.down = self.up + told.up, self.down + told.down
-        weight, inside = map(float, told.sums.numbers)
+        weight, inside = map(float, self.ask(problem, Spread(x), "spread").numbers)
         return 6.0 * inside * float(problem.losses.sizes.sum()) / weight
 
     def ask_sums(self, problem: Problem, x: Array, purpose: str) -> InformationSums:
         """Return the sums over all sites at a point, for a purpose."""
-        with for_purpose(purpose):
-            told = clients_of(problem).ask(Informations(np.asarray(x, dtype=np.float64), robust=False))
-        self.up, self.down = self.up + told.up, self.down + told.down
-        sums: InformationSums = told.sums
+        sums: InformationSums = self.ask(problem, Informations(np.asarray(x, dtype=np.float64), robust=False), purpose)
         return sums
 
     def _ask_null(self, problem: Problem, fit: FitResult) -> FitResult:
@@ -514,34 +515,31 @@ class Theta:
     ----------
     value, standard_error
         θ and its standard error; infinite and NaN where there is no more variance than Poisson's.
-    rounds, up, down
-        The rounds of all fits but the last, and the bits of these and of what θ needs.
     """
 
     def __init__(self) -> None:
         self.value, self.standard_error = math.inf, math.nan
-        self.rounds = self.up = self.down = 0
 
     def alternate(
         self, fitting: Fitting, problem: Problem, method: Method | None, rebuild: Callable[[], Problem]
     ) -> tuple[Result, Problem]:
         """Return the fit, and its problem; ``rebuild`` makes the problem of the present family."""
         result: Result = fitting.solve(problem, method)
-        weight, excess, spread, _, _ = self._ask(problem, result, 1.0)
+        weight, excess, spread, _, _ = self._ask(fitting, problem, result, 1.0)
         if excess <= 0.0:
             return self._give_up(result, problem)
-        theta = self._search(problem, result, weight / max(spread, weight / LARGEST))
+        theta = self._search(fitting, problem, result, weight / max(spread, weight / LARGEST))
         for _ in range(MOST):
             if not math.isfinite(theta):
                 fitting.outcome = _with_family(fitting.outcome, Poisson())
                 problem = rebuild()
-                self._count(result)
+                fitting.count_run(result)
                 return self._give_up(fitting.solve(problem, method), problem)
             fitting.outcome = _with_family(fitting.outcome, NegativeBinomial("log", theta))
             problem = rebuild()
-            self._count(result)
+            fitting.count_run(result)
             result = fitting.solve(problem, method, x0=result.x)
-            before, theta = theta, self._search(problem, result, theta)
+            before, theta = theta, self._search(fitting, problem, result, theta)
             if abs(theta - before) <= FOUND_THETA * before:
                 self.value = before
                 return result, problem
@@ -549,10 +547,10 @@ class Theta:
         self.value = before
         return result, problem
 
-    def _search(self, problem: Problem, result: Result, theta: float) -> float:
+    def _search(self, fitting: Fitting, problem: Problem, result: Result, theta: float) -> float:
         """Return θ for given coefficients, by Newton's method in its logarithm; infinite if it grows without end."""
         for _ in range(MOST):
-            _, _, _, score, information = self._ask(problem, result, theta)
+            _, _, _, score, information = self._ask(fitting, problem, result, theta)
             curvature = theta * information - score
             step = score / curvature if curvature > 0 else math.copysign(1.0, score)
             self.standard_error = 1.0 / math.sqrt(information) if information > 0 else math.nan
@@ -565,16 +563,9 @@ class Theta:
                 return theta
         return theta
 
-    def _ask(self, problem: Problem, result: Result, theta: float) -> tuple[float, ...]:
-        with for_purpose("theta"):
-            told = clients_of(problem).ask(Overdispersions(np.asarray(result.x, dtype=np.float64), float(theta)))
-        self.up, self.down = self.up + told.up, self.down + told.down
-        return tuple(map(float, told.sums.numbers))
-
-    def _count(self, result: Result) -> None:
-        """Count a fit that is not the last."""
-        self.rounds, self.up = self.rounds + result.rounds, self.up + result.total_up
-        self.down += result.total_down
+    def _ask(self, fitting: Fitting, problem: Problem, result: Result, theta: float) -> tuple[float, ...]:
+        question = Overdispersions(np.asarray(result.x, dtype=np.float64), float(theta))
+        return tuple(map(float, fitting.ask(problem, question, "theta").numbers))
 
     def _give_up(self, result: Result, problem: Problem) -> tuple[Result, Problem]:
         self.value, self.standard_error = math.inf, math.nan
@@ -600,13 +591,10 @@ class Width:
     ----------
     family
         The family, with its level.
-    rounds, up, down
-        The rounds of all fits but the last, and the bits of these and of the requests for the width.
     """
 
     def __init__(self, family: Quantile) -> None:
         self.family = family
-        self.rounds = self.up = self.down = 0
 
     def alternate(
         self, fitting: Fitting, problem: Problem, method: Method | None, rebuild: Callable[[], Problem]
@@ -621,14 +609,11 @@ class Width:
             width = relative  # least squares leave nothing: any width is small enough
         for _ in range(MOST):
             fitting.outcome = _with_family(fitting.outcome, Quantile(level=self.family.level, width=width))
-            self.rounds, self.up = self.rounds + result.rounds, self.up + result.total_up
-            self.down += result.total_down
+            fitting.count_run(result)
             problem = rebuild()
             result = fitting.solve(problem, method, x0=result.x)
-            with for_purpose("width"):
-                told = clients_of(problem).ask(Spread(result.x.astype(np.float64)))
-            self.up, self.down = self.up + told.up, self.down + told.down
-            weight, inside = map(float, told.sums.numbers)
+            question = Spread(result.x.astype(np.float64))
+            weight, inside = map(float, fitting.ask(problem, question, "width").numbers)
             before, width = width, width * wanted * weight / inside if inside > 0.0 else 2.0 * width
             if abs(math.log(width / before)) <= FOUND_WIDTH:
                 return result, problem

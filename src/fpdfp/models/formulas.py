@@ -15,10 +15,18 @@ from fpdfp.cohorts.question import Question
 from fpdfp.datasets import Moments
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial
-from fpdfp.federation.cohort import TableCohort
-from fpdfp.federation.columns import Agreed, Levels, Schemas
-from fpdfp.federation.descriptives import COVERED, DescriptionQuestion, HistogramQuestion, Histograms, find_edges
-from fpdfp.federation.questions import MomentsQuestion, SchemaQuestion, SumsQuestion, SumsTotal
+from fpdfp.federation.cohort import Agreed, Levels, Schemas, TableCohort
+from fpdfp.federation.questions import (
+    COVERED,
+    DescriptionQuestion,
+    HistogramQuestion,
+    Histograms,
+    MomentsQuestion,
+    SchemaQuestion,
+    SumsQuestion,
+    SumsTotal,
+    find_edges,
+)
 from fpdfp.formula.coding import Design, Imputation, InverseWeights, Term, code
 from fpdfp.formula.evaluation import NO_VALUE
 from fpdfp.formula.parsing import clocks_of, parse, parse_weights

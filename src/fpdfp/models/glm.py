@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 
 from fpdfp import _checks, families
 from fpdfp._typing import Array
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Family
 from fpdfp.families.base import link_of

@@ -24,7 +24,7 @@ from fpdfp.errors import ArgumentError, DivergenceError
 from fpdfp.inference.estimability import find_alias
 from fpdfp.inference.information import invert
 from fpdfp.inference.intervals import quantile_of
-from fpdfp.inference.table import format_number, format_p
+from fpdfp.inference.table import format_number, format_p, text_table
 from fpdfp.methods import ProximalNewton
 from fpdfp.models.penalty import Firth
 from fpdfp.penalties.base import Zero
@@ -260,9 +260,7 @@ class ProfileIntervals:
         grid = [["", "coefficient", f"{tail:.6g} %", f"{100.0 - tail:.6g} %", "p"]]
         columns = zip(self.names, self.coefficients, self.lower, self.upper, self.p_values, strict=True)
         grid += [[name, *map(format_number, numbers), format_p(p)] for name, *numbers, p in columns]
-        widths = [max(len(row[j]) for row in grid) for j in range(5)]
-        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in grid]
-        return "\n".join([*(line.rstrip() for line in lines), f"profile likelihood, {self.exchanges} exchanges"])
+        return text_table(grid, [f"profile likelihood, {self.exchanges} exchanges"])
 
     __repr__ = __str__
 
@@ -273,11 +271,6 @@ class FirthSearch:
     x ← x + (I + C)⁻¹ (∇ℓ + ∇½ log det I), with C a correction of the curvature (:class:`Likelihood`), from the end of
     one round of the model's own fit. Columns that others determine keep zero.
 
-    Attributes
-    ----------
-    exchanges, rounds, up, down
-        The exchanges of all steps, further rounds, and the bits.
-
     References
     ----------
     D. Firth, "Bias reduction of maximum likelihood estimates", Biometrika 80 (1993); G. Heinze and M. Schemper, "A
@@ -286,9 +279,6 @@ class FirthSearch:
     """
 
     name = "Firth's penalty"
-
-    def __init__(self) -> None:
-        self.exchanges = self.rounds = self.up = self.down = 0
 
     def alternate(
         self, fitting: Fitting, problem: Problem, method: Any, rebuild: Callable[[], Problem]
@@ -305,7 +295,7 @@ class FirthSearch:
         likelihood.free = np.arange(len(start)) if alias is None else alias.kept
         moved = begun.x.astype(np.float64).ravel() if alias is None else alias.move(begun.x.astype(np.float64).ravel())
         place = likelihood.maximise(likelihood.at(moved))
-        self.exchanges, self.up, self.down = likelihood.exchanges, likelihood.up, likelihood.down
+        fitting.up, fitting.down = fitting.up + likelihood.up, fitting.down + likelihood.down
         objective = place.deviance / (2.0 * float(problem.losses.sizes.sum()))
         size = float(np.linalg.norm(place.score[place.free]))
         certificate = Certificate(

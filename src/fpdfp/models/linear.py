@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from fpdfp._typing import Array
 from fpdfp.compress.plain import plain_bits
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Gaussian
 from fpdfp.formula.coding import Imputation
@@ -30,7 +30,8 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
     r"""Logistic regression with a structured penalty; rows stay at their sites.
 
     Minimises the mean of the logistic losses (of the softmax losses for three or more classes) over all rows, plus a
-    penalty of the coefficients w. The intercept is not penalised. scikit-learn's C is 1/(weight · n) for n rows.
+    penalty of the coefficients w, of features with unit variance unless ``standardize=False``. The intercept is not
+    penalised. scikit-learn, which does not scale, has C = 1/(weight · n) for n rows.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ class FederatedLogisticRegression(ClassifierMixin, FederatedModel):
     >>> import fpdfp
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> hospital = (X[:, 0] > 12).astype(int) + (X[:, 0] > 15)
-    >>> model = fpdfp.FederatedLogisticRegression(fpdfp.Graph(weight=0.01), standardize=True)
+    >>> model = fpdfp.FederatedLogisticRegression(fpdfp.Graph(weight=0.01))
     >>> model.fit(X, y, groups=hospital).score(X, y) > 0.96
     True
     >>> len(model.sites_), model.n_iter_ < 100, model.graph_.edges > 100
@@ -296,8 +297,9 @@ class FederatedLinearRegression(RegressorMixin, FederatedModel):
 
     Minimises :math:`\frac{1}{2n}\|y - Xw - b\|^2` over all n rows, plus one of the penalties of
     :class:`FederatedLogisticRegression`, whose attributes it shares; ``coef_`` has shape (features,) and
-    ``intercept_`` is a number. With :class:`fpdfp.L1` and :class:`fpdfp.ElasticNet` this is the objective of
-    scikit-learn's ``Lasso`` and ``ElasticNet``: their ``alpha`` is ``weight``, and ``l1_ratio`` means the same.
+    ``intercept_`` is a number. With ``standardize=False``, :class:`fpdfp.L1` and :class:`fpdfp.ElasticNet` this is the
+    objective of scikit-learn's ``Lasso`` and ``ElasticNet``: their ``alpha`` is ``weight``, and ``l1_ratio`` means the
+    same.
 
     Parameters
     ----------

@@ -696,8 +696,9 @@ class TotalVariation(ModelPenalty):
     r""":math:`α(\sum_j \|(\nabla w)_j\| + c\|w\|_1)` for images (TV-l1), α = ``weight``, c = ``l1``.
 
     The features are the voxels of a mask, in C order: ``images[:, mask]``. Coefficients are a map that is constant in
-    pieces, and zero in most places where c > 0. Gradients are differences of neighbours inside the mask. For the
-    vertices of a surface use :class:`Graph` with ``form="differences"``.
+    pieces, and zero in most places where c > 0: of standardised voxels, unless ``standardize=False``. Gradients are
+    differences of neighbours inside the mask. For the vertices of a surface use :class:`Graph` with
+    ``form="differences"``.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from fpdfp._typing import Array
 from fpdfp.datasets import FeatureGraph
 from fpdfp.engines import Result
 from fpdfp.engines.loop import Iterates
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError
 from fpdfp.families import Binomial
 from fpdfp.federation.cohort import LocalCohort, TableCohort

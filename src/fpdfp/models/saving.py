@@ -18,7 +18,7 @@ import numpy as np
 from fpdfp._files import write_whole
 from fpdfp._typing import Array
 from fpdfp.cohorts.serialization import validate
-from fpdfp.engines.options import RunOptions
+from fpdfp.engines.prepare import RunOptions
 from fpdfp.errors import ArgumentError, MessageError, ModelFileError, StorageError
 from fpdfp.families import Family
 from fpdfp.federation.questions import Distribution, dump
@@ -148,7 +148,6 @@ INTEGER = Codec(int, lambda value, name: validate(value, int, name))
 TEXT = _typed(str | None)
 TRUTH = _typed(bool)
 LABELS = Codec(_write_labels, _read_labels)
-LABEL = Codec(lambda value: _write_labels([value]), lambda value, name: _read_labels(value, name)[0])
 TEXTS = Codec(list, lambda value, name: validate(value, tuple[str, ...], name))
 COUNTS = Codec(lambda value: {str(name): int(one) for name, one in value.items()}, _read_counts)
 PLAN = Codec(_write_plan, _read_plan)

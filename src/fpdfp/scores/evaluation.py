@@ -17,7 +17,7 @@ from fpdfp.inference.calibration import Calibration, CalibrationTable, calibrati
 from fpdfp.inference.histograms import ResidualHistogram
 from fpdfp.inference.intervals import by_log_odds, quantile_of, wilson
 from fpdfp.inference.roc import RocCurve, find_area, roc_curve
-from fpdfp.inference.table import format_number, html_table
+from fpdfp.inference.table import format_number, html_table, text_table
 from fpdfp.scores.base import Estimate, outcome_of
 from fpdfp.scores.named import by_name
 from fpdfp.scores.site import EXACT, SiteScores
@@ -137,7 +137,7 @@ class Evaluation(Section):
         return said
 
     def __str__(self) -> str:
-        return "\n".join([*(f"{align(grid)}\n" for grid in self._grids()), *self._lines()])
+        return "\n".join([*(f"{text_table(grid)}\n" for grid in self._grids()), *self._lines()])
 
     __repr__ = __str__
 
@@ -329,13 +329,6 @@ def _curve(answers: Sequence[SiteScores]) -> RocCurve | None:
 def show(value: float) -> str:
     """Return a number with four digits, a dash for none."""
     return "–" if math.isnan(value) else format_number(value)
-
-
-def align(grid: list[list[str]]) -> str:
-    """Return cells as text in columns."""
-    widths = [max(len(row[j]) for row in grid) for j in range(len(grid[0]))]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in grid]
-    return "\n".join(lines)
 
 
 def _middle(limits: tuple[float, float]) -> str:

@@ -13,7 +13,8 @@ from fpdfp._numbers import format_bits
 from fpdfp._plotting import BLUE, new_axes
 from fpdfp._sections import Section, shorten
 from fpdfp._typing import IntArray
-from fpdfp.scores.evaluation import MISSING, Evaluation, Measure, align, show
+from fpdfp.inference.table import text_table
+from fpdfp.scores.evaluation import MISSING, Evaluation, Measure, show
 
 #: This many sites are in a report: those with most rows.
 MOST_SITES = 50
@@ -138,7 +139,7 @@ class LearningCurve(Section):
         for place, (k, up, down) in enumerate(zip(self.rounds, self.bits_up, self.bits_down, strict=True)):
             scores = [show(column[place].value) for column in self.overall.values()]
             grid.append([str(k), format_bits(int(up)), format_bits(int(down)), *scores])
-        return "\n".join([align(grid), "", *self._lines()])
+        return "\n".join([text_table(grid), "", *self._lines()])
 
     __repr__ = __str__
 

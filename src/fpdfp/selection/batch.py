@@ -286,7 +286,7 @@ class Batch:
         if np.isfinite(self.problem.smooth_value(zero.reshape(self.problem.model.shape))):
             return zero
         from fpdfp.engines.choice import choose_method
-        from fpdfp.engines.options import RunOptions
+        from fpdfp.engines.prepare import RunOptions
         from fpdfp.engines.solve import run
 
         options = RunOptions(rounds=50, tol=0.1, progress=False)
@@ -436,6 +436,10 @@ class Batch:
     def _learn(self, task: Task, found: Anchor) -> None:
         """Accept a point if the objective has decreased enough, and say where to look next; or shorten the step."""
         reached = found.value + task.penalty(found.x)
+        start = self.known.anchors[task.fold][0]
+        if task.best is None and start.value + task.penalty(start.x) < reached < math.inf:
+            # The model of the first point promised too much, as that of exp does: it ends above where it began.
+            task.best, task.objective = start, start.value + task.penalty(start.x)
         needed = task.objective - ENOUGH * task.share * task.promised + ROUNDING * abs(task.objective)
         task.evaluations += 1
         self.known.anchors[task.fold].append(found)
