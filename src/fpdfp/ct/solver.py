@@ -232,8 +232,7 @@ class Solver:
     def _pull_of_slopes(self, v: Array) -> Array:
         """Return what the duals pull the slopes with."""
         if self.second is None:
-            slopes: Array = self.slopes
-            return slopes
+            return self.slopes
         pull: Array = self.gradient.symmetrized_adjoint(v[3:]) - v[:3]
         return pull
 
