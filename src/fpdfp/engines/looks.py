@@ -77,6 +77,8 @@ def look(run: Run, x: Array, v: Array | None, gap: float, *, rounded: bool = Tru
     sums, count, up, down = clients_of(problem).ask(question, seed=run.options.seed)
     run.meter.count("certificate", up, down)
     run.meter.tell(x)
+    if not np.isfinite(sums.error):
+        return look(run, x, v, gap, rounded=False)
     seen = Seen(float(sums.value) / count, sums.slope / count, float(sums.error) / count)
     certificate = problem.certificate(x, v, thorough=False, slopes_only=True, seen=seen)
     return Look(x, seen.gradient, certificate)
