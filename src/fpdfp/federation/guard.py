@@ -473,10 +473,10 @@ class Group(NamedTuple):
 class Model:
     """A model that a site answers for: points at which too few rows decide are refused, and others are counted.
 
-    A gradient may be nearly one row's, where all others fit. And the gradient at a steep plane is a sum over many rows,
-    while the difference of two such gradients may be a single row: there curvature is near zero but for the rows at the
-    plane. ``people`` names which rows are one person's, where a model has several rows of each. Without a budget
-    nothing is counted.
+    A gradient may be nearly one row's, where all others fit. And the gradient at a steep plane is a sum over many
+    rows, while the difference of two such gradients may be a single row. There, curvature is near zero but for the
+    rows at the plane. ``people`` names which rows are one person's, where a model has several rows of each. Without a
+    budget nothing is counted.
     """
 
     def __init__(
