@@ -47,6 +47,7 @@ from fpdfp.methods.newton import NewtonExchange
 from fpdfp.precondition.exchange import FeatureBounds
 from fpdfp.rng import Draws
 from tests.desks import ANALYST, Desks
+from tests.levels import at_all_levels  # noqa: F401 — each question is asked at all levels
 
 #: The row of a person of 101 years, as the models of these attacks have it: two measurements and the intercept.
 PERSON = 17
