@@ -68,6 +68,7 @@ def look(run: Run, x: Array, v: Array | None, gap: float, *, rounded: bool = Tru
     """
     problem = run.problem
     if not (rounded and problem.can_round and problem.model.xp is np):
+        x = problem.model.make_feasible(x)
         certificate = problem.certificate(x, v, thorough=False, slopes_only=problem.slopes_suffice)
         return Look(x, problem.gradient(x).astype(np.float64), certificate)
     levels = count_levels(gap)
