@@ -103,7 +103,7 @@ def fixed(steers: str, why: str) -> Threshold:
 
 #: Files whose numbers steer what a run does.
 STEERING = (
-    "engines/choice", "engines/finish", "engines/prepare", "engines/stopping",
+    "engines/choice", "engines/finish", "engines/looks", "engines/prepare", "engines/stopping",
     "engines/working_set", "methods/_preconditioned", "methods/shifted", "precondition/agreement",
     "precondition/coordinates", "precondition/cost", "precondition/exchange", "precondition/partial",
     "precondition/quantized",
@@ -182,16 +182,41 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/working_set:ROUNDING": fixed(
         "rounding of a gradient beside the weight", "derived: about 1e4 roundings of float32, 1e7 of float64"
     ),
-    "engines/finish:BITS": Threshold("bits of a second derivative"),
-    "engines/finish:FINE_BITS": Threshold("the same where f is quadratic, with many features"),
-    "engines/finish:FINEST_BITS": Threshold("the same, with few features"),
+    "engines/finish:POINT_LEVELS": fixed(
+        "levels of the point at which clients give second derivatives", "open: its sweep was not run"
+    ),
+    "engines/finish:UNEVEN": fixed(
+        "largest second derivative beside the smallest, from which looks are not rounded", "open: its sweep was not run"
+    ),
     "engines/finish:STEPS": Threshold("predicted Newton steps"),
     "engines/finish:MOST_STEPS": Threshold("the most Newton steps of an attempt"),
     "engines/finish:NEAR": Threshold("part of its weight at which a slope counts"),
     "engines/finish:ROUNDING": Threshold("part of an objective that may be rounding"),
     "engines/finish:MOST": fixed("the most features of a model", "limit: messages of at most about 0.75 MB"),
     "engines/finish:EPS": Threshold("least eigenvalue of a model"),
-    "engines/stopping:LOOSEST": Threshold("the largest gap that is looked for"),
+    "engines/looks:LOOSEST": Threshold(
+        "the largest gap that is looked for", also=("engines/stopping", "engines/finish")
+    ),
+    "engines/looks:SMALLEST": fixed(
+        "the smallest gap that is looked for with rounded gradients",
+        "derived: at 31 bits a level is 5e-10 of the largest",
+    ),
+    "engines/stopping:POOR": fixed(
+        "gap beside the one looked for that is taken for rounding", "open: its sweep was not run"
+    ),
+    "engines/prepare:ACCURACY": fixed("what a run is for where nothing says it", "measured: in the comment beside it"),
+    "engines/prepare:EVALUATIONS": fixed("evaluations of a run", "documented in `solve`"),
+    "engines/prepare:CHECKPOINTS": fixed("checkpoints of a run", "documented in `solve`"),
+    "engines/prepare:ROUNDS": fixed("the most rounds where nothing is said", "documented in `solve`"),
+    "precondition/cost:LOOK_BITS": fixed("predicted bits of an entry in a look", "derived: what a look for 1e-3 sends"),
+    "precondition/cost:LOOK_UP": fixed("predicted bits of a look besides, up", "derived: loss, header and scale"),
+    "precondition/cost:LOOK_DOWN": fixed("predicted bits of a look besides, down", "derived: header and scale"),
+    "precondition/cost:MODEL_BITS": fixed("predicted bits of a second derivative", "open: its sweep was not run"),
+    "precondition/cost:MODEL_UP": fixed("predicted bits of a model besides", "derived: header and scales"),
+    "precondition/exchange:SCALE_ROUNDING": fixed("rounding of a scale", "derived: twice that of float32"),
+    "precondition/exchange:LARGEST_SLOPE": fixed(
+        "size up to which entries of slopes are sent", "derived: sums of squares of them are within float64 and float32"
+    ),
     "engines/stopping:PATIENCE": Threshold("growth of rounds between looks", above_one),
     "engines/stopping:THOROUGH": Threshold("the same of looks that more is sent for", above_one),
     "engines/stopping:FIRST": Threshold("first look without an estimate"),
@@ -208,7 +233,6 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/stopping:EVERYONE": Threshold("the same, in rounds in which all take part once"),
     "engines/stopping:CHEAP": Threshold("expected gap, in tolerances, at which clients are asked for two numbers"),
     "engines/stopping:DEAR": Threshold("the same, for gradients"),
-    "engines/choice:MODEL": Threshold("predicted bits of a second derivative"),
     "engines/choice:FAR": Threshold("exchanges of Newton's method beside log2 of the digits"),
     "engines/choice:MOST_COEFFICIENTS": fixed("coefficients up to which Hessians are sent", "limit: messages of 4 MB"),
     "engines/choice:MOST_CLIENTS": fixed(
@@ -219,7 +243,6 @@ THRESHOLDS: dict[str, Threshold] = {
     "engines/choice:LEVELS": Threshold("levels up"),
     "engines/choice:LEVELS_OF_SHORT": Threshold("levels up of short messages"),
     "engines/choice:LEVELS_DOWN": Threshold("levels down"),
-    "cohorts/losses:LEVELS": fixed("levels of second derivatives", "derived: what 12 bits hold, sign included"),
     "methods/shifted:PAST": Threshold("weight of the past in smoothed progress", below_one),
     "methods/shifted:ALARM": Threshold("growth of squared progress that is an alarm"),
     "methods/shifted:LOOSE": Threshold("the same before shifts are learned", without=0.0625),

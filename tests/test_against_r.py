@@ -154,7 +154,7 @@ def test_differences_between_sites() -> None:
         assert found.test.p == pytest.approx(r["p"][j], rel=1e-6)
         assert found.i_squared == pytest.approx(r["I2"][j], rel=1e-6)
         assert found.tau_squared == pytest.approx(r["tau2"][j], rel=1e-6)
-        for pooled, kind in ((found.fixed, "fixed"), (found.random, "random")):
+        for pooled, kind in ((found.fixed, "fixed"), (found.dersimonian_laird, "random")):
             assert pooled.estimate == pytest.approx(r[kind][j], rel=1e-6)
             assert pooled.standard_error == pytest.approx(r[f"{kind}_errors"][j], rel=1e-6)
 

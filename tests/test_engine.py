@@ -380,7 +380,7 @@ class TestResume:
         path.write_bytes(bytes(flipped))
         with pytest.raises(CheckpointError, match=r"not a readable checkpoint|of a different run"):
             noisy(5, resume=path)
-        with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        with pytest.raises(CheckpointError, match="checkpoint not found"):
             noisy(5, resume=tmp_path / "absent.npz")
 
     def test_of_a_later_format_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,14 @@ class Finish:
                 return Certified(certificate.gap, certificate.objective, certificate.scale, x), certificate
             grown = not certificate.objective < value + ROUNDING * abs(certificate.objective)
             failed = grown and not gap < before
-            if (failed and not self._can_refine) or step == MOST_STEPS or run.round == run.options.rounds:
+            rests = gap > 0.5 * before and not certificate.objective < value - ROUNDING * abs(certificate.objective)
+            if rests and not self._can_refine:
+                # In single precision gradients round by more than the tolerance: only a full certificate is finer.
+                certificate = problem.certificate(x, v, thorough=True)
+                if certificate.gap is not None and certificate.gap <= self.tol * certificate.scale:
+                    return Certified(certificate.gap, certificate.objective, certificate.scale, x), certificate
+                return None
+            if step == MOST_STEPS or run.round == run.options.rounds:
                 return None
             self.reached = x
             run.level = value = certificate.objective
