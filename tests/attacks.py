@@ -1,6 +1,7 @@
 """An attack generator: it puts what singles out one row into every slot of every question, and counts what it finds.
 
     python -m tests.attacks 1000000 --jobs 2 --minutes 60      # what comes first ends it
+    python -m tests.attacks 2000 --level sums                  # or private
 
 Budgets are off. A series asks a site of 400 rows some twenty things of one model or table, and succeeds if a number, or
 a difference of any two of the same kind, is one person's: a row of the table up to a factor, one of its values, or a
@@ -49,6 +50,8 @@ from fpdfp.compress.fixed import EXACT
 from fpdfp.errors import Refusal
 from fpdfp.federation import questions
 from fpdfp.federation.guard import RequestGuard
+from fpdfp.federation.masked import digest as digest_of_tree
+from fpdfp.federation.masked import from_sums
 from fpdfp.federation.policy import Policy
 from fpdfp.federation.questions import DescriptionQuestion, Distribution, HistogramQuestion, ModelSpec
 from fpdfp.federation.table import SiteTable
@@ -60,9 +63,11 @@ from fpdfp.precondition.base import Announced
 from fpdfp.precondition.exchange import KINDS, Exact, FeatureBounds, Slopes
 from fpdfp.precondition.partial import Sketch
 from fpdfp.precondition.quantized import QuantizedMoments
+from fpdfp.privacy.releases import full_matrix, read_sum
 from fpdfp.rng import Draws
 from fpdfp.traffic import digest
 from tests.desks import ANALYST
+from tests.levels import PARTS, PrivateGuard, SumsGuard, releases_asked, sums_asked
 
 INTRODUCTION = """# What the attack generator finds
 
@@ -130,12 +135,22 @@ class Site:
 
     def __init__(self, folder: Path, policy: Policy) -> None:
         self.frame = FRAME
-        self.guard = RequestGuard("north", SiteTable.read(self.frame), policy, folder)
+        self.guard: Any = self.open(SiteTable.read(self.frame), policy, folder)
         self.names, self.name = itertools.count(), ""
         self.about: Any = None
         self.described: Any = None
         #: Answers and refusals by the name of what is asked.
         self.answers, self.refusals = collections.Counter[str](), collections.Counter[str]()
+
+    @staticmethod
+    def open(table: SiteTable, policy: Policy, folder: Path) -> RequestGuard:
+        """Return the guard of the site."""
+        return RequestGuard("north", table, policy, folder)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the site answers about the model that was asked last."""
+        return self.name in self.guard._models
 
     @property
     def answered(self) -> int:
@@ -173,6 +188,84 @@ class Site:
                 return told
         self.refusals[f"round: {name}"] += 1
         return None
+
+
+class SumsSite(Site):
+    """A site at the level ``sums`` whose other members collude with the analyst: what is told is what it added."""
+
+    @staticmethod
+    def open(table: SiteTable, policy: Policy, folder: Path) -> RequestGuard:
+        return SumsGuard(table, folder, off=policy.off)
+
+    @property
+    def has_model(self) -> bool:
+        return digest_of_tree(self.described) in self.guard._made
+
+    def ask(self, about: Any, *asked: Any) -> Any:
+        """Return the numbers that the site adds, None where it refuses or fails."""
+        is_model = isinstance(about, ModelSpec)
+        question = asked[0] if is_model else about
+        told = self.told(self.write(about, asked))
+        (self.refusals if told is None else self.answers)[question.name] += 1
+        if told is not None and isinstance(question, At):
+            return {part: told["sums"][PARTS[part]] for part in question.parts}
+        if told is not None and isinstance(question, Evaluations):
+            return [*told["sums"]["slopes"], told["sums"].get("hessians", 0.0)]
+        return told if is_model or told is None else from_sums(about, told["sums"])
+
+    def write(self, about: Any, asked: Any) -> dict[str, Any]:
+        """Return what is asked as of a site at the level ``filter``."""
+        if not isinstance(about, ModelSpec):
+            return questions.write(about)
+        if about is not self.about:
+            self.about, self.described = about, questions.dump(about)
+        return {"kind": "request", "spec": self.described, "request": Request(asked, ALL).write(parcels.dump)}
+
+    def told(self, asked: dict[str, Any]) -> Any:
+        """Return what the site tells of a request, None for nothing."""
+        (wanted,) = sums_asked(asked)
+        told = None if wanted is None else self.guard.sum(wanted)
+        return None if told is None else {"sums": told}
+
+    def compute(self, name: str, *given: Any, **options: Any) -> Any:
+        """Return nothing: methods run on sums alone."""
+        self.refusals[f"round: {name}"] += 1
+
+
+class PrivateSite(SumsSite):
+    """A site at the level ``private``, where each answer may cost all of the budget."""
+
+    @staticmethod
+    def open(table: SiteTable, policy: Policy, folder: Path) -> RequestGuard:
+        guard = PrivateGuard(table, folder, off=policy.off)
+        assert guard._ledger is not None
+        guard._ledger.spend = lambda *_: None  # type: ignore[method-assign, assignment, return-value]
+        return guard
+
+    has_model = property(lambda self: True)
+
+    def ask(self, about: Any, *asked: Any) -> Any:
+        """Return the release that is nearest to a question."""
+        told = self.told(self.write(about, asked))
+        (self.refusals if told is None else self.answers)[(asked[0] if asked else about).name] += 1
+        return None if told is None or not asked or isinstance(asked[0], Evaluations) else [told["release"]]
+
+    def told(self, asked: dict[str, Any]) -> Any:
+        wanted = releases_asked(asked, self.guard._ledger.mu)
+        if not wanted:
+            return None
+        spec, release = wanted[-1]
+        reply = self.guard.release(spec, release).get("reply")
+        if reply is None:
+            return None
+        numbers = read_sum(release, np.frombuffer(reply["words"], "<i8"), reply["radius"])
+        if release.kind in ("gradient", "statistics"):
+            return {"release": numbers}
+        return {"release": full_matrix(numbers, round(np.sqrt(2 * len(numbers))))}
+
+
+#: Sites by their level.
+SITES: dict[str, type[Site]] = {"filter": Site, "sums": SumsSite, "private": PrivateSite}
 
 
 def predicates(rng: np.random.Generator) -> Any:
@@ -364,7 +457,7 @@ def compute_at(site: Site, rng: np.random.Generator, x: Any) -> Any:
 
 def arrays_in(tree: Any, asked: Any) -> Iterator[Any]:
     """Yield all arrays of numbers in a reply."""
-    if isinstance(asked, Evaluations) and not isinstance(asked, DualSums) and tree:
+    if isinstance(asked, Evaluations) and not isinstance(asked, DualSums) and tree and isinstance(tree, dict):
         sent = Evaluated(**tree[asked.name])
         with contextlib.suppress(ValueError):  # numbers outside of a domain
             yield from asked.add_up(sent, np.arange(len(sent.numbers))).slopes
@@ -491,7 +584,7 @@ def attack(site: Site, rng: np.random.Generator) -> bool:
                 continue
             reply = site.ask(about, asked)
         if rows is None:
-            if site.name not in site.guard._models:
+            if not site.has_model:
                 return False  # the model is refused
             if "patient_id" in about.design.columns:
                 return True
@@ -799,12 +892,14 @@ class Found(NamedTuple):
 NOTHING = Found(0, 0, collections.Counter(), collections.Counter())
 
 
-def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found: bool = False) -> Found:
+def run(
+    policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found: bool = False, level: str = "filter"
+) -> Found:
     """Attack a site until so much was answered or tried, or a row was found."""
     loose = dataclasses.replace(policy, analyses=HUGE, refusals=HUGE)
     rng, found, made = np.random.default_rng(seed), 0, 0
     with tempfile.TemporaryDirectory() as folder:
-        site = Site(Path(folder), loose)
+        site = SITES[level](Path(folder), loose)
         site.guard.budget.write = lambda **_: None  # type: ignore[method-assign]
         site.guard.audit.append = lambda **_: None  # type: ignore[assignment, method-assign, return-value]
         while made < tries and site.answered < answered and not (until_found and found):
@@ -812,7 +907,7 @@ def run(policy: Policy, answered: int, tries: int, seed: int = 0, *, until_found
             site.guard.budget.spent.columns.clear()  # in place of a site that was not asked yet
             with np.errstate(all="ignore"):
                 found += choose(rng)(site, rng)
-        site.guard.audit.close()
+        site.guard.close()
     return Found(made, found, site.answers, site.refusals)
 
 
@@ -902,5 +997,9 @@ if __name__ == "__main__":
         "--store", type=Path, nargs="*", default=[], help="files of runs: the first is written, all add"
     )
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--level", choices=SITES, default="filter", help="of the site; only its totals are printed")
     given = parser.parse_args()
+    if given.level != "filter":
+        print(run(Policy(), given.answered, HUGE, given.first, level=given.level))
+        raise SystemExit
     main(given.answered, given.page, given.jobs, given.minutes, given.store, given.first)

@@ -31,6 +31,7 @@ from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.tree import Column, Numeric
 from fpdfp.precondition.exchange import Exact
 from tests.desks import ANALYST, Desks, ask, close_all, gradient, make_desk
+from tests.levels import at_all_levels  # noqa: F401 — each question is asked at all levels
 
 #: The features of all attacks, the last of which is one for everybody.
 D = 31

@@ -25,6 +25,7 @@ from fpdfp.federation.table import SiteTable
 from fpdfp.formula.coding import Design, Term
 from fpdfp.formula.tree import Arithmetic, Call, Coded, Column, Comparison, Missing, Number, Numeric, Poly, Spline
 from tests.desks import ANALYST
+from tests.levels import at_all_levels  # noqa: F401 — each question is asked at all levels
 
 AGE, INCOME, DIED = Column("age"), Column("income"), Column("died")
 NONE = np.zeros(0)

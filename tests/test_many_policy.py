@@ -23,6 +23,7 @@ from fpdfp.federation.guard import RequestGuard as Desk
 from fpdfp.federation.policy import Policy
 from fpdfp.folds import Folds
 from tests.desks import ask, close_all, make_desk
+from tests.levels import at_all_levels  # noqa: F401 — each question is asked at all levels
 from tests.loopback import Loopback
 from tests.test_cox_estimator import DeskCohort
 
