@@ -681,3 +681,17 @@ def test_the_page_has_how_good_the_model_is(recorded: Path, tmp_path: Path) -> N
         (found,) = data_of(fpdfp.report.write(folder, tmp_path / "report.html"))["runs"]
         assert (found["evaluation"] is None) == bool(found["trouble"])
         assert found["evaluation"] is None or found["evaluation"]["roc"] == []
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_bars_of_a_penalised_fit_are_per_standard_deviation_where_these_are_known(
+    tmp_path: Path, standardize: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) * [1.0, 10.0, 0.1] + [5.0, 0.0, 1.0]
+    y, site = X[:, 0] + rng.normal(size=300) > 5.0, np.arange(300) % 2
+    model = fpdfp.FederatedLogisticRegression(fpdfp.L1(0.01), standardize=standardize).fit(X, y, groups=site)
+    run = describe(model.write_run(tmp_path / "run"))
+    bars = model.coef_ * X.std(axis=0) if standardize else model.coef_
+    np.testing.assert_allclose(np.ravel(run["model"]["values"]), np.ravel(bars), rtol=1e-4, atol=1e-7)
+    assert run["model"]["standardized"] is standardize

@@ -1000,7 +1000,13 @@ class FitResult:
             rows = np.concatenate([rows, np.atleast_1d(self.intercept).reshape(-1, 1)], axis=1)
             intercept, names = len(names), [*names, "Intercept"]
         classes = self.outcome.others if isinstance(self.outcome, Compared) else self.outcome.classes
-        model = linear_model(names, intercept=intercept, graph=self.graph, classes=classes, standardized=False)
+        scales = np.ones(len(names))
+        if self.standardized and self.scaled is not None:
+            scales[: len(self.names.features)] = self.scaled.scale
+        model = linear_model(
+            names, intercept=intercept, graph=self.graph, classes=classes, standardized=False,
+            scales=scales if self.standardized else None,
+        )  # fmt: skip
         assert self.options is not None
         assert self.run is not None
         config = {

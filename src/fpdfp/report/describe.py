@@ -191,6 +191,9 @@ def model_of(run: SavedRun) -> dict[str, Any] | None:
         raise ValueError(f"{run.path / 'model.json'} names other features than x has")
     # A row for each class; binary and least-squares models have one.
     rows = np.where(np.isfinite(x), x, 0.0).reshape(-1, len(features))
+    scales, standardized = _scales(model, len(features)), model.get("standardized")
+    if scales is not None:
+        rows, standardized = rows * scales, True
     rows[np.abs(rows) <= NEGLIGIBLE * np.abs(rows).max()] = 0.0
     kept = _shown(rows, model.get("intercept"))
     places = {int(feature): place for place, feature in enumerate(kept)}
@@ -206,7 +209,7 @@ def model_of(run: SavedRun) -> dict[str, Any] | None:
         "classes": names if len(names) == len(rows) else [str(i) for i in range(len(rows))] if len(rows) > 1 else [],
         # A single row separates two classes: that of negative values and that of positive ones.
         "between": names if len(rows) == 1 and len(names) == 2 else [],
-        "standardized": model.get("standardized") if isinstance(model.get("standardized"), bool) else None,
+        "standardized": standardized if isinstance(standardized, bool) else None,
         "edges": edges,
         "edges_in_all": len(_valid(model.get("edges"), len(features))),
         "order": circle_order(len(kept), edges),
@@ -233,6 +236,16 @@ def _intercept(model: dict[str, Any], count: int) -> list[int]:
     """The column of the intercept, if there is one."""
     found = model.get("intercept")
     return [found] if isinstance(found, int) and 0 <= found < count else []
+
+
+def _scales(model: dict[str, Any], count: int) -> Array | None:
+    """The standard deviations of the features of coefficients per unit, 1 for the intercept; None if unknown."""
+    found = model.get("scales")
+    if model.get("standardized") is not False or not isinstance(found, list) or len(found) != count:
+        return None
+    if not all(isinstance(one, int | float) and 0.0 < one < np.inf for one in found):
+        return None
+    return np.array(found, dtype=np.float64)
 
 
 def _shown(rows: Array, intercept: Any) -> Array:

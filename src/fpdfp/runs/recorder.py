@@ -17,6 +17,7 @@ import numpy as np
 from fpdfp import _checks
 from fpdfp._array import to_host
 from fpdfp._sections import FILES
+from fpdfp._typing import Array
 from fpdfp.cohorts.record import fingerprint
 from fpdfp.ct.losses import ProjectionLosses
 from fpdfp.datasets.graph import FeatureGraph
@@ -365,6 +366,7 @@ def linear_model(
     graph: FeatureGraph | None = None,
     classes: Any = None,
     standardized: bool | None = None,
+    scales: Array | None = None,
 ) -> dict[str, Any]:
     """Describe a linear model for a :class:`Recorder`.
 
@@ -380,6 +382,8 @@ def linear_model(
         The names of the classes in their order; for logistic losses first −1, then 1.
     standardized
         Whether coefficients are per standard deviation of their features, or per unit; None if unknown.
+    scales
+        The standard deviation of each column, 1 for the intercept; None if unknown. Reports show their products.
 
     Examples
     --------
@@ -399,6 +403,7 @@ def linear_model(
         "edges": edges,
         "classes": None if classes is None else [str(name) for name in classes],
         "standardized": standardized,
+        "scales": None if scales is None else np.asarray(scales, dtype=np.float64).tolist(),
     }
 
 
