@@ -1,6 +1,6 @@
 """The default method with `tol=`, which is not told its target, beside the best of tuned rivals that are.
 
-    python -m benchmarks.default
+    python -m benchmarks.default --tables FILE
 
 The default is `fpdfp.solve(problem, tol=ε)`: it stops at a certified gap, and what the certificates cost is counted. A
 rival is stopped when its true error is at most ε, and sends nothing to find out: RandProx and FedDR with the best of a
@@ -18,6 +18,7 @@ import argparse
 import json
 import math
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ import numpy as np
 from sklearn import datasets as bundled
 
 import fpdfp
+from benchmarks._contenders import markdown
 from benchmarks._problems import DATA
 from fpdfp._numbers import format_bits
 from fpdfp._typing import Array
@@ -35,6 +37,11 @@ TARGETS = (1e-3, 1e-6)
 GAMMAS, LEVELS = (0.5, 2.0, 8.0), (2, 5, 20)
 #: The most rounds of the default and of rivals, and of Newton methods, whose rounds are dear.
 ROUNDS, NEWTON_ROUNDS = 1500, 60
+#: How the file of tables begins.
+TABLES = """\
+Rounds and bits of the default with a tolerance, and of the best rivals, for each set. default.md describes them.
+Made by `python -m benchmarks.default --tables FILE`, with the options on that page.
+"""
 #: What is compared, and the preference of ``solve`` that is judged by it.
 RESPECTS = {"rounds": "rounds", "bits": "bits", "product": "balanced"}
 #: So many times what the best rival takes is enough.
@@ -317,13 +324,16 @@ def read_rivals(file: Path | None, name: str, case: Case) -> dict[float, list[Co
     return {float(target): [Cost(*one) for one in costs] for target, costs in known[name].items()}
 
 
-def compare(name: str, data: Path, file: Path | None) -> dict[tuple[float, str, str], float | None]:
-    """Print the rows of a set; return ratios by error, preference and what is compared, None where no rival is there.
+def compare(
+    name: str, data: Path, file: Path | None
+) -> tuple[list[list[str]], dict[tuple[float, str, str], float | None]]:
+    """Return the rows of a set, and ratios by error, preference and what is compared, None where no rival is there.
 
     They are infinite where the default fails.
     """
     case = SETS[name](data)
     rivals, ratios = read_rivals(file, name, case), dict[tuple[float, str, str], float | None]()
+    rows = []
     for target in TARGETS:
         row = [name, f"{target:g}"]
         best = {what: min(rivals[target], key=operator.attrgetter(what), default=None) for what in RESPECTS}
@@ -342,13 +352,14 @@ def compare(name: str, data: Path, file: Path | None) -> dict[tuple[float, str, 
             "none gets there" if one is None else f"{one.name} {one.rounds:,.0f} · {format_bits(one.bits)}"
             for one in best.values()
         ]
-        print("| " + " | ".join(row) + " |", flush=True)
-    return ratios
+        rows.append(row)
+        print(*row, sep=" | ", file=sys.stderr, flush=True)
+    return rows, ratios
 
 
 def show_summary(found: dict[str, dict[tuple[float, str, str], float | None]], names: Sequence[str]) -> None:
     """Print on how many sets the default takes at most 1.5 times what the best rival does, and the largest ratio."""
-    print("| " + " | ".join(["error", "preference", *RESPECTS]) + " |\n" + "| --- " * (2 + len(RESPECTS)) + "|")
+    rows = []
     for target in TARGETS:
         for prefer in RESPECTS.values():
             row = [f"{target:g}", prefer]
@@ -356,7 +367,8 @@ def show_summary(found: dict[str, dict[tuple[float, str, str], float | None]], n
                 given = [found[name][target, prefer, what] for name in names]
                 ratios = [0.0 if one is None else one for one in given]
                 row.append(f"{sum(one <= ENOUGH for one in ratios)} of {len(ratios)}, largest {max(ratios):.2f}")
-            print("| " + " | ".join(row) + " |", flush=True)
+            rows.append(row)
+    print(markdown(["error", "preference", *RESPECTS], rows), flush=True)
 
 
 def main() -> None:
@@ -364,23 +376,29 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--rivals", type=Path, help="a file that keeps what rivals take, for later calls")
+    parser.add_argument("--tables", type=Path, help="a file that the tables of all sets are written to")
     arguments = parser.parse_args()
+    header = ["set", "error", *(f"{title}`{one}`" for one in RESPECTS.values() for title in ("", "ratios, "))]
+    header += [f"best rival in {what}" for what in RESPECTS]
+    tables = TABLES
     for kind in (HELD_OUT, TUNING):
         names = [one.__name__ for one in kind if one.__name__ in arguments.sets]
         if not names:
             continue
-        print("\n## " + ("Held-out sets" if kind is HELD_OUT else "Other sets") + "\n")
-        header = ["set", "error", *(f"{title}`{one}`" for one in RESPECTS.values() for title in ("", "ratios, "))]
-        header += [f"best rival in {what}" for what in RESPECTS]
-        print("| " + " | ".join(header) + " |\n" + "| --- " * len(header) + "|", flush=True)
-        found = {}
+        title = "## " + ("Held-out sets" if kind is HELD_OUT else "Other sets") + "\n\n"
+        rows, found = list[list[str]](), {}
         for name in names:
             try:
-                found[name] = compare(name, arguments.data, arguments.rivals)
+                more, found[name] = compare(name, arguments.data, arguments.rivals)
             except fpdfp.errors.DataSetError as error:
                 print(f"    {name} is not there: {error}", flush=True)
-        print()
+            else:
+                rows += more
+        tables += "\n" + title + markdown(header, rows)
+        print(title, end="")
         show_summary(found, list(found))
+    if arguments.tables is not None:
+        arguments.tables.write_text(tables)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
     python -m benchmarks.privacy rounds
     python -m benchmarks.privacy features                         # bits of fits at the level sums, by columns
     python -m benchmarks.privacy rounding
-    python -m benchmarks.privacy utility --only breast-cancer a9a
+    python -m benchmarks.privacy utility --only breast-cancer a9a --tables FILE
     python -m benchmarks.privacy few                              # with which mechanism few rows are served better
     python -m benchmarks.privacy coverage --studies 100
     python -m benchmarks.privacy utility --diffprivlib PYTHON     # diffprivlib alone, in an environment of its own
@@ -63,6 +63,7 @@ from sklearn import datasets as bundled
 
 import fpdfp
 from benchmarks import _tools
+from benchmarks._contenders import markdown
 from fpdfp.privacy.accounting import delta_of, mu_of
 from fpdfp.privacy.fit import Goal, NoisySum, gradients, newton, statistics
 from fpdfp.privacy.noise import discrete_gaussian_noise
@@ -489,6 +490,21 @@ def utility(
     return rows
 
 
+def utility_tables(rows: list[dict[str, Any]]) -> str:
+    """Return the excess objective with its error, and the accuracy, as a table for each ε."""
+    methods, names = (list(dict.fromkeys(row[what] for row in rows)) for what in ("method", "data"))
+    cells = {}
+    for row in rows:
+        accuracy = f"{100 * row['accuracy']:.1f} %"
+        excess = f"{row['excess']:.4f} ± {row['excess_error']:.4f}, "
+        cells[row["epsilon"], row["data"], row["method"]] = ("" if row["method"] == "no privacy" else excess) + accuracy
+    return "".join(
+        f"\n## ε = {epsilon:g}\n\n"
+        + markdown(["data", *methods], [[name, *(cells[epsilon, name, one] for one in methods)] for name in names])
+        for epsilon in dict.fromkeys(row["epsilon"] for row in rows)
+    )
+
+
 #: Parts of data sets, by the number of rows, and ε.
 FEW = [
     ("a9a", 500, 1.0), ("a9a", 1000, 1.0), ("a9a", 1000, 0.5), ("a9a", 2500, 1.0), ("covtype", 300, 1.0),
@@ -590,6 +606,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("FPDFP_DATA", "../shared/data")))
     parser.add_argument("--diffprivlib", metavar="PYTHON", help="an interpreter with diffprivlib and scikit-learn 1.6")
     parser.add_argument("--share", type=float, default=1.0, help="of the seeds")
+    parser.add_argument("--tables", type=Path, help="a file that the tables of utility are added to")
     parser.add_argument("--seed", type=int, default=SEEDS, help="of the first run of utility")
     parser.add_argument("--studies", type=int, default=400)
     parser.add_argument("--first", type=int, default=0, help="the number of the first study")
@@ -623,6 +640,9 @@ def main() -> None:
                 for row in results["utility"]
             ],
         )  # fmt: skip
+        if given.tables is not None:
+            with given.tables.open("a", encoding="utf-8") as file:
+                file.write(utility_tables(results["utility"]))
     if "coverage" in parts:
         results["coverage"] = coverage(given.studies, given.workers, given.first)
         _tools.show(

@@ -75,13 +75,13 @@ INTRODUCTION = """# What the attack generator finds
 ends it, and with `--store` runs add up. A site has 400 rows, among them some that are easy to single out, and the
 default policy with its budget off. The generator puts expressions of one row into every slot of every question, and
 points of every kind into every point. A series asks one model, or the table, up to 24 things: questions, and the
-operations that methods ask for in rounds. A pair asks the same of two models that differ in one thing. A row is found
-if a vector that is told, or the difference of two, is a multiple of one, if a number is one person's value, or if a
-count is of fewer than three rows. Then each part of the four rules of the guard is switched off in turn, until a row is
-found.
+operations that methods request in rounds. A pair asks the same of two models that differ in one thing. A row is found
+if an answered vector, or the difference of two, is a multiple of one. It is also found if a number is one person's
+value, or if a count is of fewer than three rows. Then each part of the four rules of the guard is switched off in turn,
+until a row is found.
 
 The parts `kinds`, `rows`, `parameters` and `budget` are not in the table: without them rows are found by many questions
-together, which `tests/test_attacks.py`, `tests/test_many_policy.py` and `tests/test_hostile_models.py` carry out.
+together, and other tests carry these attacks out.
 
 """
 ROWS = 400

@@ -29,9 +29,9 @@ INTRODUCTION = f"""# An honest study through default policies
 
 `make study` runs it: `python -m tests.honest_study docs/results/study.md`. Five hospitals with made-up patients
 ({", ".join(f"{name} {rows}" for name, rows in (SIZES | SMALL).items())} rows), a hub and an analyst are processes of
-their own on one machine, connected over TLS. All policies are the defaults. The last hospital is asked for one model
+their own on one machine, connected over TLS. All policies are the defaults. The last hospital receives one model
 alone, which has too many coefficients for its rows: it refuses, and the model is fitted without it. Nothing else is
-refused (`tests/test_honest_study.py`). Seconds depend on the machine and on what else it does; bytes are those on the
+refused, which a test checks. Seconds depend on the machine and on what else it does; bytes are those on the
 wire of the analyst, both ways through the hub.
 
 """

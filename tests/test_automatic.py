@@ -196,3 +196,15 @@ def test_a_tiny_ridge_does_no_harm(name: str, l2: float) -> None:
     X, y, owner = helpers.classification()
     squares = losses.LeastSquares(X * np.geomspace(1.0, 30.0, 12), y, clients=owner, l2=l2)
     assert_no_divergence(fpdfp.Problem(squares, penalties.L1(0.05)), METHODS[name], rounds=150)
+
+
+def test_a_gradient_that_is_too_large_to_be_sent_certifies_nothing() -> None:
+    """Clients send entries of at most 1e17: the rest of a larger one is no rounding error."""
+    X = np.abs(np.random.default_rng(0).standard_normal((60, 3)))
+    smooth = losses.LeastSquares(X, 2e18 * X[:, 0], clients=np.arange(60) % 2)
+    problem = fpdfp.Problem(smooth, penalties.L1(2e17), weights="samples")
+    result = fpdfp.solve(problem, rounds=200, tol=1e-6)
+    assert result.status == "converged"
+    true = problem.certificate(result.x)
+    assert true.gap is not None
+    assert true.gap <= 1e-6 * true.scale

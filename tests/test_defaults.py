@@ -85,6 +85,21 @@ def test_a_penalty_scales_features_by_their_weighted_moments(how: str, intercept
     assert (model.intercept_ == 0.0) != intercept
 
 
+@pytest.mark.parametrize("how", ["matrix", "sparse", "formula"])
+def test_a_constant_column_stays_where_there_is_no_intercept(how: str) -> None:
+    rows = TABLE[["age", "bwt"]].assign(age=(TABLE["age"] - TABLE["age"].mean()) / TABLE["age"].std(ddof=0), one=1.0)
+    X, y, run = rows[["age", "one"]].to_numpy(), rows["bwt"].to_numpy(), fpdfp.RunOptions(tol=1e-12)
+    expected = fpdfp.FederatedLinearRegression(fpdfp.L1(50.0), standardize=False, fit_intercept=False, run=run)
+    expected.fit(X, y, groups=SITES)
+    model = fpdfp.FederatedLinearRegression(fpdfp.L1(50.0), fit_intercept=False, run=run)
+    if how == "formula":
+        model.fit(rows, "bwt ~ 0 + age + one", groups=SITES)
+    else:
+        model.fit(X if how == "matrix" else scipy.sparse.csr_array(X), y, groups=SITES)
+    assert abs(expected.coef_[1]) > 1000.0
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-6)
+
+
 def test_weights_of_classes_do_not_change_the_scales() -> None:
     X, y = TABLE[["age", "lwt"]].to_numpy(float), TABLE["low"].to_numpy()
     Z, scale = _by_hand(X, None, centre=True)

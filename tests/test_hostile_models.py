@@ -860,3 +860,15 @@ def test_models_of_columns_that_differ_in_one_row(desks: Any) -> None:
     with pytest.raises(Refusal, match="'nearly' differs from 'odd'"):
         gradient(ask, model(design(Column("died"), Column("nearly"))))
     gradient(ask, model(design(Column("died"), Column("odd"))))
+
+
+@pytest.mark.parametrize("levels", [["x", "y"], ["y", "x"], ["y", "x", "z"]])
+def test_categories_that_differ_in_one_row_whatever_the_order_of_levels(levels: list[str], tmp_path: Path) -> None:
+    own = np.array(["x", "y"] * 30)
+    other = own.copy()
+    other[7] = "x"
+    frame = pd.DataFrame({"own": own, "other": pd.Categorical(other, categories=levels)})
+    with Desk("north", SiteTable.read(frame), Policy(), tmp_path) as desk:
+        ask(desk, questions.DescriptionQuestion((), (Coded("own", "own", ("x", "y")),)))
+        with pytest.raises(Refusal, match="'other' differs from 'own'"):
+            ask(desk, questions.DescriptionQuestion((), (Coded("other", "other", tuple(levels)),)))

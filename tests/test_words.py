@@ -19,7 +19,7 @@ def test_stilted_phrases_are_rare(kind: str) -> None:
     assert rates[kind] <= MOST, "\n".join(places)
 
 
-def test_sentences_of_pages_are_short() -> None:
+def test_sentences_of_pages_and_docstrings_are_short() -> None:
     assert words.long_sentences() == []
 
 
@@ -43,3 +43,16 @@ def test_lines_of_code_fit_a_page() -> None:
 )
 def test_sentences_are_found(text: str, count: int) -> None:
     assert len(list(words.sentences(text))) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("First, and\nstill first.\n\nParameters\n----------\nx\n    What it is\n    for.",
+         ["First, and still first.", "Parameters ---------- x", "What it is for."]),
+        ("A list:\n\n* one\n  and more\n* two", ["A list:", "one and more", "two"]),
+        ("Do it.\n\n>>> f(x)\n3\n\nServer:\n\n    sends   x\n    to all", ["Do it.", "Server:"]),
+    ],
+)  # fmt: skip
+def test_sentences_of_docstrings_are_found(text: str, found: list[str]) -> None:
+    assert [one.removeprefix("* ") for one in words.sentences(words.docstring(text))] == found

@@ -58,6 +58,22 @@ def sentences(text: str) -> Iterator[str]:
             yield " ".join(part.split())
 
 
+def docstring(text: str) -> str:
+    """Return a docstring without examples and blocks in columns; names and descriptions become paragraphs."""
+    text = re.sub(r"^ *>>>.*?(?=\n\s*\n|\Z)", "", text, flags=re.DOTALL | re.MULTILINE)
+    paragraphs, depth, item = [list[str]()], 0, -1
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if found := re.match(r"\s*(?:[*-]|\d\.) ", line):
+            item = found.end()
+        if not line.strip() or indent not in (depth, item):
+            paragraphs.append([])
+        if line.strip():
+            paragraphs[-1].append(line)
+            depth, item = indent, item if indent == item or found else -1
+    return "\n\n".join("\n".join(one) for one in paragraphs if not re.search(r"\S {2,}\S|^ *=+$", "\n".join(one)))
+
+
 def docstrings_and_errors() -> Iterator[tuple[str, str, str]]:
     """Yield the kind, the place and the text of each docstring and of each text of an error."""
     for path in sorted(ROOT.glob("src/**/*.py")):
@@ -88,11 +104,13 @@ def count() -> tuple[dict[str, float], list[str]]:
 
 
 def long_sentences() -> list[str]:
-    """Return the sentences of the pages that have too many words, with their pages."""
+    """Return the sentences of pages and docstrings that have too many words, with their places."""
+    texts = [(page.relative_to(ROOT).as_posix(), prose(page)) for page in pages()]
+    texts += [(where, docstring(text)) for kind, where, text in docstrings_and_errors() if kind == "docstrings"]
     return [
-        f"{page.relative_to(ROOT)}: {len(one.split())} words: {one}"
-        for page in pages()
-        for one in sentences(prose(page))
+        f"{where}: {len(one.split())} words: {one}"
+        for where, text in texts
+        for one in sentences(text)
         if len(one.split()) > LONGEST
     ]
 

@@ -1,8 +1,8 @@
 """Participants drawn with unequal probabilities: a fixed number of them, each with the probability that it was given.
 
-A :class:`Sampling` draws sets of n of N clients in which client i is with probability p_i, so that the mean of
-n/(N p_i) times what the clients of a set send has the mean over all clients for its expectation (D. G. Horvitz and
-D. J. Thompson, "A generalization of sampling without replacement from a finite universe", Journal of the American
+A :class:`Sampling` draws sets of n of N clients in which client i is with probability p_i. The mean of n/(N p_i) times
+what the clients of a set send then has the mean over all clients for its expectation (D. G. Horvitz and D. J.
+Thompson, "A generalization of sampling without replacement from a finite universe", Journal of the American
 Statistical Association 47 (1952)).
 
 The scheme is ordered pivotal sampling (J.-C. Deville and Y. Tillé, "Unequal probability sampling without replacement

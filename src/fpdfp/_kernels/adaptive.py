@@ -2,8 +2,9 @@
 
 I. H. Witten, R. M. Neal and J. G. Cleary, "Arithmetic coding for data compression", Comm. ACM 30 (1987).
 
-Levels come in blocks of 16384. With D the digits of the largest possible |level|, a block starts with a shift h < D:
-if D > 1 a bit, whether h > 0; if so, h − 1, in as many bits as D − 2 has. A level is written with q = ⌊|level|/2^h⌋ as
+Levels come in blocks of 16384. Let D be the digits of the largest possible |level|. A block starts with a shift h < D.
+If D > 1, a bit says whether h > 0; if so, h − 1 follows, in as many bits as D − 2 has. A level is written
+with q = ⌊|level|/2^h⌋ as
 
     ZERO      whether q > 0
     j ≥ 1     if so, whether q has more than j digits, up to the answer 0 or j = D − h − 1

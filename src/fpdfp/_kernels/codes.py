@@ -16,8 +16,8 @@ N = ⌊log₂ k⌋,
               the shortest first. Then a zero
 
 A stream of levels starts with a bit. 0, dense: for every level the code of |level| + 1, then a sign bit (1 for minus)
-unless the level is 0. 1, sparse: the code of one plus the number of non-zero levels, then for each of them the code of
-the distance from the one before (the first: from −1), a sign bit, and the code of |level|.
+unless the level is 0. 1, sparse: the code of one plus the number of non-zero levels. For each of them follow the code
+of the distance from the one before (the first: from −1), a sign bit, and the code of |level|.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The scale of a block is its l2 norm, its largest entry, its mean size, or a power of two. Sums are taken in an order
 that is written down, so that a processor and a GPU find the same number: 64 lanes, of which lane j adds up entries j,
-j + 64, j + 128, … of each piece of 1024 entries; the lanes are added as a tree (lane j and lane j + 32, then j and
-j + 16, …); and the pieces' sums are added in the same way, lane j taking pieces j, j + 64, ….
+j + 64, j + 128, … of each piece of 1024 entries. The lanes are added as a tree (lane j and lane j + 32, then j and
+j + 16, …). The pieces' sums are added in the same way: lane j takes pieces j, j + 64, ….
 
 NumPy does the same, to the last bit, in runs that are too short to compile for.
 """

@@ -27,12 +27,12 @@ class Columns(NamedTuple):
     Attributes
     ----------
     paths
-        ``(views, nu, 7)``: axis (0 for x, 1 for y), first, step, start, slope, length (|step|), and the squared length
-        in the unit of the geometry, from above, of the way from the source to the panel.
+        ``(views, nu, 7)``: axis (0 for x, 1 for y), first, step, start, slope, length (|step|), and a squared length.
+        The last is the way from the source to the panel, seen from above, in the unit of the geometry.
     views
-        ``(views, 11)``: height, scale, middle; the distance between rows and the height of the panel's row of number
-        0 above the source, both in the unit of the geometry: the way from source to pixel rises by level + b · row; and
-        seen from above the source, the way from it to the column of number 0, and the step to the next column.
+        ``(views, 11)``: height, scale, middle; the distance between rows; the height of the panel's row 0 above the
+        source. The way from source to pixel rises by level + b · row, in the unit of the geometry. The others are seen
+        from above: the way from the source to column 0, and the step to the next column.
     """
 
     paths: Array

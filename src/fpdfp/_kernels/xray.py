@@ -6,7 +6,7 @@ column, one line of voxels along z, blended from the two besides the path, at he
 
     z_b = height + s (b − middle),        s = t · scale.
 
-Linear interpolation of the line c is piecewise linear in z, so as a function of the row it is a sum of ramps that
+Linear interpolation of the line c is piecewise linear in z. So as a function of the row it is a sum of ramps. They
 begin at knots, the rows where z is a whole number k. The ramp at k rises by s (c_{k+1} − 2 c_k + c_{k−1}) from row to
 row. Forward, each plane adds its ramps to one short array of changes of slope, which is summed up twice for the whole
 column. A plane costs as many operations as there are voxels along z, whatever the number of rows. The transpose sums

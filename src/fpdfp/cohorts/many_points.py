@@ -52,8 +52,9 @@ class Evaluated(NamedTuple):
     Attributes
     ----------
     numbers
-        At each point the loss of the rows that are used and half the deviance of those that are excluded, where none
-        are what makes the loss of all half a deviance (0 but for partial likelihoods); the weights of each fold.
+        At each point the loss of the rows that are used and half the deviance of the excluded rows; the weights of
+        each fold. Where no rows are excluded, the deviance is replaced by what makes the loss of all half a deviance
+        (0 but for partial likelihoods).
     slopes, scales
         The gradients in fixed point, first their entries in the places that were sent, and the largest of each.
     entries, roots

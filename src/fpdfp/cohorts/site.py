@@ -3,9 +3,9 @@
 The questions of a run's rounds are here as well: an update, a certificate, and the memory of clients. Requests
 (:mod:`fpdfp.cohorts.requests`) are the same for any engine: Ray hands them to an actor, a federation sends them over a
 network. A request that comes twice has the same reply, since all randomness is a function of seed, round and client,
-and a client's memory changes only when the server has confirmed what was sent. What a site lacks to answer (the
-description of the run, a memory that agrees with the server's copy, the model that differences refer to, the point that
-a question is about, the features that are left) it names under ``needs``, and the server sends it.
+and a client's memory changes only when the server has confirmed what was sent. A site names under ``needs`` what it
+lacks to answer, and the server sends it. This may be the description of the run, a memory that agrees with the
+server's copy, the model that differences refer to, the point that a question is about, or the features that are left.
 """
 
 from __future__ import annotations

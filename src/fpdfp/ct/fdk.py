@@ -199,8 +199,9 @@ def _convolve(xp: ModuleType, views: Array, size: int, response: Array) -> Array
 def tables(geometry: ConeBeam, found: Circle) -> Array:
     """Return what back projection knows of each view: ten numbers.
 
-    With d = t₀ + i t₁ + j t₂, the distance of voxel (i, j, k) from the source across the panel, in multiples of that of
-    the axis, its shadow is at column (t₃ + i t₄ + j t₅)/d + t₆ and row (t₇ + k t₈)/d + t₉. It counts 1/d².
+    Let d = t₀ + i t₁ + j t₂ be the distance of voxel (i, j, k) from the source across the panel, in multiples of the
+    axis's distance. The shadow of the voxel is at column (t₃ + i t₄ + j t₅)/d + t₆ and row (t₇ + k t₈)/d + t₉. It
+    counts 1/d².
     """
     voxel = np.array(geometry.voxel)
     first = geometry.first_voxel

@@ -139,8 +139,8 @@ class ConeBeam:
         angles
             The angles, instead of ``views``.
         unit
-            The unit of ``angles`` and ``arc``: ``"radians"`` or ``"degrees"``. None, the default, means radians, and
-            raises an error for angles that look like degrees, with more than two turns with less than 20 views each, or
+            The unit of ``angles`` and ``arc``: ``"radians"`` or ``"degrees"``. None, the default, means radians. It
+            raises an error for angles that look like degrees: more than two turns with less than 20 views each, or
             about 24 turns or more with less than 126 views each.
         source
             The distance from the source to the axis.

@@ -363,9 +363,9 @@ class Ellipsoids:
 class _Shadows(NamedTuple):
     """A view, for each ellipsoid in the coordinates in which that is the unit ball.
 
-    From the source, p, the way to a pixel is w = first + a u + b v, with (a, b) counted from the place at which the
-    centre of the ellipsoid is seen: no digits are lost then. Its line misses the centre by |p × w|/|w|, so that inside
-    the ball it is 2 √(|w|² − |p × w|²)/|w| long, which is 2 √(|w|² − |p × w|²)/|w|² of the way.
+    From the source, p, the way to a pixel is w = first + a u + b v. So that no digits are lost, (a, b) are counted
+    from the place at which the centre of the ellipsoid is seen. Its line misses the centre by |p × w|/|w|, so that
+    inside the ball it is 2 √(|w|² − |p × w|²)/|w| long, which is 2 √(|w|² − |p × w|²)/|w|² of the way.
 
     Attributes
     ----------

@@ -56,9 +56,9 @@ class Reconstruction:
         Arrays with an entry for the start and for each iteration: ``"objective"``, ``"change"`` (of the volume,
         relative), ``"seconds"``, and the metrics.
     status
-        ``"finished"`` (all iterations done), ``"stationary"`` (the volume changes by at most ``tol``; how far its
-        objective is from the minimum is not known), ``"settled"`` (with ``tv="auto"``: after as many iterations the
-        score of left-out views did not change any more) or ``"interrupted"`` (Ctrl-C).
+        ``"finished"`` (all iterations done), ``"stationary"``, ``"settled"`` or ``"interrupted"`` (Ctrl-C). Stationary
+        means that the volume changes by at most ``tol``; how far its objective is from the minimum is not known.
+        Settled means, with ``tv="auto"``, that the score of excluded views did not change any more.
     seconds
         The time in seconds, without metrics.
     device
@@ -122,8 +122,8 @@ def reconstruct(
     .. math:: \min_x \frac{p^2}{2V} \sum_{\text{views}} \|A_{\text{view}} x - b_{\text{view}}\|^2
               + \text{tv} \; S p \sum_{\text{voxels}} |\text{voxel}| \, \|\nabla x\|
 
-    over x within ``bounds``, with V the number of views, p the side of a pixel seen at the axis, S the largest line
-    integral (apart from a thousandth of the pixels), and ∇ the gradient in units of length: ``tv`` has no unit, and the
+    over x within ``bounds``. V is the number of views, p the side of a pixel seen at the axis, and S the largest line
+    integral (apart from a thousandth of the pixels). The gradient ∇ is in units of length: ``tv`` has no unit, and the
     image does not change with the units of data and lengths or with the shape of voxels. About ``tv=0.003`` is usual;
     more noise needs more.
 
@@ -155,9 +155,9 @@ def reconstruct(
         Factors of the differences along x, y and z in the total variation: a smaller one lets the image change more
         along its axis (directional total variation).
     second_order
-        The factor α of total generalized variation, which takes the place of the total variation: of all fields s, the
-        least ``tv`` (Σ‖∇x − s‖ + α Σ‖Es‖), E the symmetrized gradient in units of a voxel's side. The image may then
-        rise and fall evenly without steps; 2 is usual. None for total variation.
+        The factor α of total generalized variation, which takes the place of the total variation. It is the least
+        ``tv`` (Σ‖∇x − s‖ + α Σ‖Es‖) of all fields s, with E the symmetrized gradient in units of a voxel's side. The
+        image may then rise and fall evenly without steps; 2 is usual. None for total variation.
     iterations
         The largest number of iterations.
     tol

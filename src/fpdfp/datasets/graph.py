@@ -131,9 +131,9 @@ def as_graph(graph: Any, n_features: int, feature_names: Any = None) -> FeatureG
     Parameters
     ----------
     graph
-        A symmetric matrix of weights, an array, a sparse matrix or a data frame; a list of edges (i, j) or (i, j,
-        weight), or an array with two columns; a networkx graph, whose edges may have a ``weight``; or a
-        :class:`FeatureGraph`. Features are numbers from 0, or names.
+        A symmetric matrix of weights (an array, a sparse matrix or a data frame), a list of edges, a networkx graph,
+        or a :class:`FeatureGraph`. Edges are (i, j) or (i, j, weight), or an array with two columns. Those of a
+        networkx graph may have a ``weight``. Features are numbers from 0, or names.
     n_features
         How many features there are.
     feature_names

@@ -110,9 +110,9 @@ def load(
     Parameters
     ----------
     source
-        A registered name, or the path of a file: a LIBSVM file (``.libsvm``, ``.svm``, ``.svmlight``, ``.txt`` or
-        anything else), a table (``.csv``, ``.tsv``) whose first line names its columns, or a Parquet file
-        (``.parquet``; needs ``pip install pyarrow``). All but Parquet files may be compressed by xz, bzip2 or
+        A registered name, or the path of a file. A table (``.csv``, ``.tsv``) names its columns in the first line. A
+        Parquet file (``.parquet``) needs ``pip install pyarrow``. A file with another ending, such as ``.libsvm``,
+        ``.svm``, ``.svmlight`` or ``.txt``, is a LIBSVM file. All but Parquet files may be compressed by xz, bzip2 or
         gzip. A registered name goes before a file of that name: write ``"./a9a"`` for the file.
     directory
         Where a registered set lies, plain or compressed; it must be there.

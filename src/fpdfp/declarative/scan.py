@@ -4,10 +4,10 @@
     mean:     min  1/V Σ_views a/2 ‖A_view x − b_view‖² + g(Bx)
 
 ``printed`` is the paper's model: a plain sum over all rays, voxels with a side of 1, b = A x₀ + noise with the very A
-that reconstructs. ``mean`` is a variant for which a total variation with the weight 10⁻³ is about what gives the best
-image: a mean over the V views and an integral over the panel (a is the area of a pixel, seen at the axis, in faces of
-voxels), and voxels with a side of 0.1, so that line integrals are a few units, as in real scans. The projections
-of phantoms are then their exact line integrals.
+that reconstructs. ``mean`` is a variant for which a total variation with the weight 10⁻³ gives about the best image.
+It is a mean over the V views and an integral over the panel (a is the area of a pixel, seen at the axis, in faces of
+voxels). Its voxels have a side of 0.1, so that line integrals are a few units, as in real scans. The projections of
+phantoms are then their exact line integrals.
 
 The source goes round the volume at 4 times its width; the panel is 6 times its width away from the source and just sees
 the volume.

@@ -1,9 +1,9 @@
 """Checkpoints: the state of a run in one file, written so that a crash leaves the old one or the new one.
 
 A checkpoint is a ``.npz`` archive without pickles, followed by the digest of its bytes. It holds the arrays of the
-method's state, of the clients' memory and of what the server has sent, the columns of the history, and a JSON text
-with the round, the totals and a description of the run. Randomness is a function of seed and round, so no generator
-state is needed.
+method's state, of the clients' memory and of what the server has sent, and the columns of the history. A JSON text has
+the round, the totals and a description of the run. Randomness is a function of seed and round, so no generator state
+is needed.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ With d coefficients, N clients of which n take part in a round, and k = log10(1/
     ProximalNewton     d(d + 3)/2 numbers of 64 bits from all clients in each of as many exchanges
 
 ``solve`` begins with Newton steps where they are predicted to cost less than ShiftedPDFP, in the sense of ``prefer``.
-An estimator takes the method of the first and the last that is predicted to take the least time, on a typical network
-unless ``prefer`` is one, or ``"time"`` for the network of a federation as it was measured. So a fit on one machine
-takes the same steps as one across sites. The choice does not depend on ``tol``: a looser one ends the same run earlier.
+An estimator takes the first or the last method, whichever is predicted to take less time. The prediction is for a
+typical network unless ``prefer`` is one, or ``"time"`` for the network of a federation as it was measured. So a fit on
+one machine takes the same steps as one across sites. The choice does not depend on ``tol``: a looser one ends the same
+run earlier.
 """
 
 from __future__ import annotations

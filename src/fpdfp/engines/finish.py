@@ -5,10 +5,10 @@ minimises a quadratic model of f plus the penalty in these features, all others 
 value and the gradient where this leads. That gives a bound of F(x) − F*, whatever the step was made of, and the slope
 of the next model, with the same curvature for as long as steps shrink quickly.
 
-A run takes its first steps when its rounds have cost, in the sense of ``prefer``, as much as they are predicted to
-cost, and tries again whenever it has spent as much as that since. So a run costs at most about twice what one does that
-knows when to begin, besides its start, and nothing of this depends on ``tol``: a looser tolerance ends the same run
-earlier.
+A run takes its first steps when its rounds have cost as much as the steps are predicted to cost, in the sense of
+``prefer``. It tries again whenever it has spent as much as that since. So a run costs at most about twice what one
+does that knows when to begin, besides its start, and nothing of this depends on ``tol``: a looser tolerance ends the
+same run earlier.
 """
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ def look(run: Run, x: Array, v: Array | None, gap: float, *, rounded: bool = Tru
     """
     problem = run.problem
     if not (rounded and problem.can_round and problem.model.xp is np):
+        x = problem.model.make_feasible(x)
         certificate = problem.certificate(x, v, thorough=False, slopes_only=problem.slopes_suffice)
         return Look(x, problem.gradient(x).astype(np.float64), certificate)
     levels = count_levels(gap)
@@ -77,6 +78,8 @@ def look(run: Run, x: Array, v: Array | None, gap: float, *, rounded: bool = Tru
     sums, count, up, down = clients_of(problem).ask(question, seed=run.options.seed)
     run.meter.count("certificate", up, down)
     run.meter.tell(x)
+    if not np.isfinite(sums.error):
+        return look(run, x, v, gap, rounded=False)
     seen = Seen(float(sums.value) / count, sums.slope / count, float(sums.error) / count)
     certificate = problem.certificate(x, v, thorough=False, slopes_only=True, seen=seen)
     return Look(x, seen.gradient, certificate)

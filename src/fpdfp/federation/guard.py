@@ -252,6 +252,15 @@ def check_scale(number: float, name: str, policy: Policy) -> None:
     policy.refuse_if(not 1.0 / LARGE <= abs(number) <= LARGE, "scale", name=name)
 
 
+def recode(column: Any, levels: Sequence[Any] | None) -> Array:
+    """Return the values of a column, by their places among the levels of another where both have levels."""
+    numbers: Array = column.numbers
+    if column.levels is None or levels is None or column.levels == levels:
+        return numbers
+    places = {level: float(place) for place, level in enumerate(levels)}
+    return np.array([*(places.get(level, -1.0) for level in column.levels), -1.0])[numbers.astype(np.int64)]
+
+
 def factors_of(design: Any) -> list[Any]:
     """Return all factors of the terms of a design."""
     return [factor for term in getattr(design, "terms", ()) for factor in term.factors]
@@ -473,10 +482,10 @@ class Group(NamedTuple):
 class Model:
     """A model that a site answers for: points at which too few rows decide are refused, and others are counted.
 
-    A gradient may be nearly one row's, where all others fit. And the gradient at a steep plane is a sum over many rows,
-    while the difference of two such gradients may be a single row: there curvature is near zero but for the rows at the
-    plane. ``people`` names which rows are one person's, where a model has several rows of each. Without a budget
-    nothing is counted.
+    A gradient may be nearly one row's, where all others fit. And the gradient at a steep plane is a sum over many
+    rows, while the difference of two such gradients may be a single row. There, curvature is near zero but for the
+    rows at the plane. ``people`` names which rows are one person's, where a model has several rows of each. Without a
+    budget nothing is counted.
     """
 
     def __init__(
@@ -1208,8 +1217,9 @@ class RequestGuard:
             own = columns[name]
             for other in used[: used.index(name) if name in used else None]:
                 another = columns.get(other, own)
-                differ = (own.missing != another.missing) | (~own.missing & (own.numbers != another.numbers))
-                few = own.levels == another.levels and is_few(differ.sum(), self.policy.cell)
+                values = recode(another, own.levels)
+                differ = (own.missing != another.missing) | (~own.missing & (own.numbers != values))
+                few = (own.levels is None) == (another.levels is None) and is_few(differ.sum(), self.policy.cell)
                 detail = f"{differ.sum()} rows"
                 self.policy.refuse_if(few, "near", detail, name=name, other=other, cell=self.policy.cell)
         self.budget.note_columns(fresh)

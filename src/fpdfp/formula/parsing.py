@@ -62,14 +62,14 @@ def parse(text: str) -> Formula:
     """Return the tree of a formula; everything that is not declared is refused by name.
 
     The grammar of terms follows ``formulaic`` (and patsy and R): ``+``, ``-``, ``:``, ``*``, ``/``, ``%in%``,
-    ``(a + b)**2``, ``- 1`` or ``+ 0`` for no intercept, and backticks around names that are not Python's. A factor is a
-    column, ``C(column, ref=…, levels=[…])``, ``I(…)`` or ``{…}`` of arithmetic, comparisons and functions, one of the
-    functions by itself, a spline ``ns(x, df=4)`` or ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``, or orthogonal
-    polynomials ``poly(x, 2)``. A definition such as ``cut(x, [40, 60])`` (:func:`parse_variable`) is a column. A
-    response ``cbind(successes, failures)`` has the share of successes, and trials as weights. ``offset(…)`` is added to
-    the linear predictor unchanged, with no coefficient. A response ``Surv(time, event)`` or
-    ``Surv(start, stop, event)`` is the time of an event. With it ``strata(a, b)`` names columns whose levels have
-    hazards of their own, and ``cluster(subject)`` the column that names which rows belong together.
+    ``(a + b)**2``, ``- 1`` or ``+ 0`` for no intercept, and backticks around names that are not Python's. A factor is
+    a column, ``C(column, ref=…, levels=[…])``, ``I(…)`` or ``{…}`` of arithmetic, comparisons and functions, or one of
+    the functions by itself. It may be a spline ``ns(x, df=4)`` or ``bs(x, knots=[…], lower_bound=…, upper_bound=…)``,
+    or orthogonal polynomials ``poly(x, 2)``. A definition such as ``cut(x, [40, 60])`` (:func:`parse_variable`) is a
+    column. A response ``cbind(successes, failures)`` has the share of successes, and trials as weights. ``offset(…)``
+    is added to the linear predictor unchanged, with no coefficient. A response ``Surv(time, event)`` or ``Surv(start,
+    stop, event)`` is the time of an event. With it ``strata(a, b)`` names columns whose levels have hazards of their
+    own, and ``cluster(subject)`` the column that names which rows belong together.
 
     >>> formula = parse("died ~ age + C(stage, ref='I') + I(log(dose) > 2)")
     >>> formula.columns

@@ -26,11 +26,12 @@ class ErrorFeedbackPDFP(ShiftedPDFP):
     C may be top-k, kept signs, or rounding to nearest: all that is asked is ‖C(x) − x‖² ≤ (1 − a)‖x‖² with some a > 0
     (in the mean, where C draws). What is not sent in a round stays in ∇f_i − h_i and is sent later.
 
-    What is proved, without momentum, with full gradients, exact messages of the server and the exact prox of g∘B, for f
-    convex and r = √(1 − a n/N), L̃ the root mean square of the clients' constants: E[F(x_k)] stays bounded for
-    γ ≤ 1/(L + L̃ r/(1 − r)). For γ ≤ 1/(L + √2 L̃ r/(1 − r)) and f strongly convex with μ convergence is linear with
-    the factor max(1 − γμ, (1 + r)/2). The proof is in ``docs/mathematics.md``. ``"auto"`` takes the second of these
-    steps, with a bound of L. Nothing is proved with momentum, mini-batches, inexact proxes, or a compressed downlink.
+    The following is proved without momentum, with full gradients, exact messages of the server and the exact prox of
+    g∘B. Let f be convex, r = √(1 − a n/N), and L̃ the root mean square of the clients' constants: E[F(x_k)] stays
+    bounded for γ ≤ 1/(L + L̃ r/(1 − r)). For γ ≤ 1/(L + √2 L̃ r/(1 − r)) and f strongly convex with μ convergence is
+    linear with the factor max(1 − γμ, (1 + r)/2). The proof is in ``docs/mathematics.md``. ``"auto"`` takes the second
+    of these steps, with a bound of L. Nothing is proved with momentum, mini-batches, inexact proxes, or a compressed
+    downlink.
 
     Parameters
     ----------

@@ -172,12 +172,12 @@ class ShiftedPDFP(PreconditionedMethod):
     has grown to eight times its least since the shifts were first learned, γ is halved for good and the momentum is
     restarted.
 
-    What is proved. Without momentum, let γ ≤ 1/(L_max(1 + 6ζ + 6ω/n)) with ζ = (N − n)/(n(N − 1)), α = 1/(1 + ω), Q
-    unbiased with E‖Q(x) − x‖² ≤ ω‖x‖², f_i convex and f strongly convex. Convergence is linear if BBᵀ is positive
-    definite (one dual step) or if the prox of g∘B is exact. The proof is in ``docs/mathematics.md``, also for clients
-    drawn with unequal probabilities p_i, where ĝ = h̄ + (1/N) Σ_S m_i/p_i. ``"auto"`` takes γ = 1/(L + 2L̄ω'/N), ω' =
-    (1 + ω)N/n − 1, with L of f, L̄ = ΣL_i²/ΣL_i of the clients. It takes the typical error of Q for ω, which for a
-    quantizer is far below the bound. Nothing is proved with that, with momentum, with inexact proxes, with
+    What is proved. Without momentum, let γ ≤ 1/(L_max(1 + 6ζ + 6ω/n)) with ζ = (N − n)/(n(N − 1)), and α = 1/(1 + ω).
+    Let Q be unbiased with E‖Q(x) − x‖² ≤ ω‖x‖², f_i convex and f strongly convex. Convergence is linear if BBᵀ is
+    positive definite (one dual step) or if the prox of g∘B is exact. The proof is in ``docs/mathematics.md``, also for
+    clients drawn with unequal probabilities p_i, where ĝ = h̄ + (1/N) Σ_S m_i/p_i. ``"auto"`` takes γ = 1/(L +
+    2L̄ω'/N), ω' = (1 + ω)N/n − 1, with L of f, L̄ = ΣL_i²/ΣL_i of the clients. It takes the typical error of Q for ω,
+    which for a quantizer is far below the bound. Nothing is proved with that, with momentum, with inexact proxes, with
     mini-batches, with a compressed downlink, or for other B.
 
     Parameters
@@ -185,9 +185,9 @@ class ShiftedPDFP(PreconditionedMethod):
     step
         γ: a number or ``"auto"``.
     dual_steps
-        The most dual steps that the server takes in a round; it stops when they no longer matter. By default, for up
-        to some hundred features, 20, and then semismooth Newton steps where they were too few, also in the coordinates
-        of a preconditioner of up to 1,000 features (645 where B is not the identity). Otherwise 100, and twice as many
+        The most dual steps that the server takes in a round; it stops when they no longer matter. By default 20 for up
+        to some hundred features. Where they were too few, semismooth Newton steps follow, also in the coordinates of a
+        preconditioner of up to 1,000 features (645 where B is not the identity). Otherwise 100, and twice as many
         after every round in which they were too few, up to 3,200 and to 400 on average.
     preconditioner
         Coordinates to work in, x = S u: a :class:`fpdfp.precondition.Preconditioner`; ``"moments"``, the inverse of a

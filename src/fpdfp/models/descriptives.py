@@ -53,10 +53,10 @@ def table_one(
     """Return the first table of a paper: means and deviations, or counts and percentages, of columns by group.
 
     Sites send sums; means, deviations, tests and standardised differences are exact. With quartiles, groups are
-    compared by ranks too (Wilcoxon's test for two groups, that of Kruskal and Wallis for more), from counts in cells,
-    with bounds of the p value of exact ranks; whole numbers have a cell each where that is at most 500 cells, and then
-    it is exact. A column of which a site cannot report a group
-    without revealing few rows is withheld there, and the table states at how many sites.
+    compared by ranks too (Wilcoxon's test for two groups, the Kruskal–Wallis test for more). Ranks come from counts in
+    cells, with bounds of the p value of exact ranks. Whole numbers have a cell each where that is at most 500 cells,
+    and then the test is exact. A column of which a site cannot report a group without revealing few rows is withheld
+    there, and the table states at how many sites.
 
     Parameters
     ----------

@@ -286,12 +286,16 @@ def design_of_formula(
 
 
 def _scaling(features: int, moments: list[Moments], standardize: bool, *, centre: bool) -> tuple[Array, Array]:
-    """Return what features are centred and scaled by; a scale of 0 for those that are constant up to rounding."""
+    """Return what features are centred and scaled by.
+
+    Features that are constant up to rounding have a scale of 0 where they are centred. Otherwise nothing stands for a
+    constant but such a feature, and its scale is 1.
+    """
     if not standardize or not moments:
         return np.zeros(features), np.ones(features)
     total = Moments.total(moments)
     deviation = np.sqrt(total.variance)
-    scale = np.where(deviation > CONSTANT * np.abs(total.mean), deviation, 0.0)
+    scale = np.where(deviation > CONSTANT * np.abs(total.mean), deviation, 0.0 if centre else 1.0)
     return total.mean if centre else np.zeros(features), scale
 
 
@@ -303,7 +307,7 @@ def _standardize(X: Any, moments: list[Moments], standardize: bool, *, centre: b
     mean, deviation = _scaling(d, moments, standardize, centre=centre)
     varies = deviation > 0
     scale = np.where(varies, deviation, 1.0)
-    # A constant column is redundant with the intercept, and rounding must not make a feature of it.
+    # A constant column is redundant with an intercept, and rounding must not make a feature of it.
     if hasattr(X, "tocsr"):  # centring would fill in the zeros
         return X.multiply(np.where(varies, 1.0 / scale, 0.0)).tocsr(), Scaled(np.zeros(d), scale)
     return np.where(varies, (X - mean) / scale, 0.0), Scaled(mean, scale)

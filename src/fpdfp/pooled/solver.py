@@ -79,10 +79,10 @@ def minimize(problem: Problem, tol: float = 1e-10, x0: Any = None) -> Minimum:
     problem
         The problem; its penalty must have the derivative of its prox, as all of :mod:`fpdfp.penalties` do.
     tol
-        The relative duality gap to reach. If no gap is known (see :meth:`Problem.certificate`), the residual
-        ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖, and ‖Bx − y‖ relative to ‖Bx‖, with y in the domain of g, must be at most
-        ``tol`` and 1e-6 (1.2e-5 in single precision). A small residual does not bound the distance to the minimum.
-        With float32 data, gaps below about 1e-6 are often out of reach.
+        The relative duality gap to reach. If no gap is known (see :meth:`Problem.certificate`), two residuals must be
+        small. One, ‖∇f(x) + Bᵀv‖ relative to ‖∇f(0)‖ must be at most ``tol``. The other, ‖Bx − y‖ relative
+        to ‖Bx‖ with y in the domain of g, must be at most 1e-6 (1.2e-5 in single precision). A small residual does not
+        bound the distance to the minimum. With float32 data, gaps below about 1e-6 are often out of reach.
     x0
         Where to start, for instance the solution for another weight of the penalty. By default, zero, or a rough
         solution of a part of the rows. If the losses are infinite at zero (gamma outcomes with the inverse link), a

@@ -23,8 +23,8 @@ Kind = Literal["auto", "moments", "diagonal", "fourier"]
 KINDS: tuple[Kind, ...] = ("auto", "moments", "diagonal", "fourier")
 #: The most levels of a slope, and twice what rounding to float32 may add to a scale.
 MOST_LEVELS, SCALE_ROUNDING = (1 << 31) - 2, 2.0**-23
-#: Fourth powers of bounds of features are sent within 2⁻¹²⁰ and 2¹²⁰.
-LARGEST_POWER = 120
+#: Fourth powers of bounds of features are sent within 2⁻¹²⁰ and 2¹²⁰, and entries of slopes up to a size.
+LARGEST_POWER, LARGEST_SLOPE = 120, 1e17
 
 
 class Moments(NamedTuple):
@@ -208,7 +208,7 @@ class Slopes(Question):
         features = self._features(losses.shape)
         if features is not None:
             slope = slope[..., features]
-        slope = np.nan_to_num(np.clip(slope, -1e17, 1e17))
+        slope = np.nan_to_num(np.clip(slope, -LARGEST_SLOPE, LARGEST_SLOPE))
         if values is None:
             return Gradient(slope)
         return Looked(slope, np.nan_to_num(values, nan=OUTSIDE, posinf=OUTSIDE).clip(max=OUTSIDE))
@@ -216,11 +216,13 @@ class Slopes(Question):
     def add_up(self, sent: Any, places: IntArray, times: Array | None = None) -> Summed:
         """Return the sums over clients, and the error of the slope: at most a level of each client.
 
-        The largest entry that a client sends may be a level below its scale, which float32 has rounded up.
+        The largest entry that a client sends may be a level below its scale, which float32 has rounded up. Entries that
+        may have been too large to be sent have an infinite error.
         """
         slope = sent.slope.astype(np.float64)
         scales = np.abs(slope).reshape(len(slope), -1).max(axis=1, initial=0.0)
         error = (1.0 + SCALE_ROUNDING) * scales.sum() / (self.levels - 1)
+        error = np.inf if self.values and scales.max(initial=0.0) >= LARGEST_SLOPE / 2 else error
         value = np.where(sent.value < OUTSIDE / 2, sent.value, np.inf).sum() if self.values else 0.0
         return Summed(slope.sum(axis=0), np.asarray(error), np.asarray(value))
 

@@ -99,11 +99,11 @@ class QuantizedMoments(Question):
     """A bound of the Hessian from second moments that some clients send once, a few bits for a number.
 
     Each of m clients, drawn at random, sends the triangle of its bound relative to powers of two above its diagonal,
-    quantized (max-norm QSGD, entropy coded), the exponents of these powers, and its gradient at zero in few levels.
-    Eigenvalues of the mean that are below the noise, which the server estimates from the levels, are raised to it. What
-    the server announces to all clients is the Cholesky root of that, quantized with a step to which the method is not
-    sensitive; both sides use the quantized one. Since clients compute their Lipschitz constants in whatever coordinates
-    come out, steps are safe however rough all this is.
+    quantized (max-norm QSGD, entropy coded). It also sends the exponents of these powers, and its gradient at zero in
+    few levels. Eigenvalues of the mean that are below the noise, which the server estimates from the levels, are
+    raised to it. What the server announces to all clients is the Cholesky root of that, quantized with a step to which
+    the method is not sensitive; both sides use the quantized one. Since clients compute their Lipschitz constants in
+    whatever coordinates come out, steps are safe however rough all this is.
 
     Parameters
     ----------

@@ -7,8 +7,8 @@ needed (J. Dong, A. Roth and W. J. Su, *Gaussian differential privacy*, 2022). �
     δ = Φ(−ε/μ + μ/2) − exp(ε) Φ(−ε/μ − μ/2),
 
 exactly (B. Balle and Y.-X. Wang, *Improving the Gaussian mechanism for differential privacy*, 2018). Noise is the
-discrete Gaussian distribution, or a sum of several, whose δ differs from the Gaussian one's by less than 10⁻⁴ of
-itself where the noise of each share has a standard deviation of 25 or more. Ours has 10⁴ or more.
+discrete Gaussian distribution, or a sum of several. Its δ differs from the Gaussian one's by less than 10⁻⁴ of itself
+where the noise of each share has a standard deviation of 25 or more. Ours has 10⁴ or more.
 """
 
 from __future__ import annotations

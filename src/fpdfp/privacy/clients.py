@@ -1,11 +1,11 @@
 r"""Differential privacy for whole clients, in simulations of many: clipped replies, noise in their mean, subsampling.
 
-In every round n of N clients are drawn, each reply (all its fields as one vector) is shortened to the length ``clip``,
-and the mean of the replies has Gaussian noise of standard deviation ``noise · clip/n``. With all clients in every round
-a round is 1/noise-Gaussian-differentially private for one client more or less, and squares add up
+In every round n of N clients are drawn, and each reply (all its fields as one vector) is shortened to the length
+``clip``. The mean of the replies gets Gaussian noise of standard deviation ``noise · clip/n``. With all clients in
+every round a round is 1/noise-Gaussian-differentially private for one client more or less, and squares add up
 (:mod:`fpdfp.privacy.accounting`). With n < N the guarantee is for one client in the place of another, of whom the sum
-moves by 2 clip: Rényi differential privacy of sampling without replacement (Y.-X. Wang, B. Balle and
-S. Kasiviswanathan, *Subsampled Rényi differential privacy and analytical moments accountant*, 2019), by
+moves by 2 clip: Rényi differential privacy of sampling without replacement (Y.-X. Wang, B. Balle and S.
+Kasiviswanathan, *Subsampled Rényi differential privacy and analytical moments accountant*, 2019), by
 ``dp-accounting``.
 """
 

@@ -5,7 +5,7 @@ crash costs budget and never gives any back. A release that is requested again h
 
 Budgets belong to data, which are known by a digest. Data that have changed are not new people: their rows were paid for
 already. So a ledger with one table's account refuses another table's, until a person at the site has opened an account
-for it (:meth:`Ledger.open`), and answers for it that no person is in both or accepts that their budgets add up.
+for it (:meth:`Ledger.open`). That person confirms that no patient is in both, or accepts that budgets add up.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ Symmetric matrices are sent as their lower triangle, entries off the diagonal ti
 is the Frobenius norm. Sums are rounded to integers with the step S/2²⁰. Rounding moves two sums apart by at most
 √d steps more, so the sensitivity of the integers is 2²⁰ + √d, and this is what noise is drawn for.
 
-Noise of the sum. Where replies are masked, each of N sites draws the variance σ²/(N − c), so that the noise of the
-others protects a site's rows even if c sites share all they know with each other and the analyst. Without masks each
-draws σ².
+Noise of the sum. Where replies are masked, each of N sites draws the variance σ²/(N − c). So the noise of the others
+protects a site's rows even if c sites share all they know with each other and the analyst. Without masks each draws
+σ².
 """
 
 from __future__ import annotations

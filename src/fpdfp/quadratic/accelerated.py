@@ -2,11 +2,11 @@
 
     u⁺ = argmin_u ½ Σ_i m_i (u_i − t_i)² + Σ_e w_e |(Bu)_e|,   t = a − ∇q(a)/m,   a⁺ = u⁺ + θ (u⁺ − u)
 
-A step takes one product with the Hessian and a prox in a diagonal metric m, so that tens of them take less time than
-one Newton system. m is a multiple of the diagonal of the Hessian; the multiple follows from the curvature that steps
-meet (A. Beck and M. Teboulle, "A fast iterative shrinkage-thresholding algorithm for linear inverse problems", SIAM J.
-Imaging Sci. 2, 2009). The prox of differences of neighbours is exact; for any other sparse B it is computed in its
-dual.
+A step takes one product with the Hessian and a prox in a diagonal metric m. So tens of steps take less time than one
+Newton system. The metric is a multiple of the diagonal of the Hessian; the multiple follows from the curvature that
+steps meet (A. Beck and M. Teboulle, "A fast iterative shrinkage-thresholding algorithm for linear inverse problems",
+SIAM J. Imaging Sci. 2, 2009). The prox of differences of neighbours is exact; for any other sparse B it is computed in
+its dual.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def take_steps(
 ) -> Solution:
     """Minimise q + g∘B from the centre of q, in at most a given number of steps, and if it is likely to take that many.
 
-    The error of u and v is g(Bu) + g*(v) − ⟨Bu, v⟩ + Σ_k r_k²/2R_k with r = ∇q(u) + Bᵀv and R the ridge, which is a
-    bound of what is left to gain where R is a part of H. It is to become ``enough``, or a ``share`` of the decrease.
-    Where q is f itself, ``enough`` is for the objective at the centre, and is less for a smaller one.
+    Let r = ∇q(u) + Bᵀv, and R the ridge. The error of u and v is g(Bu) + g*(v) − ⟨Bu, v⟩ + Σ_k r_k²/2R_k. It bounds
+    what is left to gain where R is a part of H. It is to become ``enough``, or a ``share`` of the decrease. Where q is
+    f itself, ``enough`` is for the objective at the centre, and is less for a smaller one.
     """
     penalty, linop = model.penalty, model.linop
     metric = np.maximum(q.diagonal, LEAST * float(q.diagonal.max()))

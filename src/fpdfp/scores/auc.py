@@ -1,8 +1,8 @@
 r"""The area under the ROC curve, from histograms of the linear predictor.
 
-With cells b of the linear predictor, :math:`p_b` events of P and :math:`n_b` other rows of N in each, pairs of an event
-and another row in different cells are in the order of their cells. Pairs in the same cell count one half, so the area
-is off by at most :math:`\frac12 \sum_b p_b n_b/(PN)`, which is :attr:`Estimate.bound`. Cells that hold a single number
+Let cell b of the linear predictor have :math:`p_b` of P events and :math:`n_b` of N other rows. Pairs of an event and
+another row in different cells are in the order of their cells. Pairs in the same cell count one half, so the area is
+off by at most :math:`\frac12 \sum_b p_b n_b/(PN)`, which is :attr:`Estimate.bound`. Cells that hold a single number
 add nothing to it: their rows are tied, and half is right.
 """
 

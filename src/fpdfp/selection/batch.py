@@ -13,7 +13,7 @@ What makes many of them cheap is what they share:
   gradients around (BFGS). Each problem has its own gradients, so that a Hessian that is a little off costs an
   exchange, and no accuracy. More are requested where steps have proved poor.
 - Starts. Of the problems with all rows one in eight is solved first, then the same ones with rows excluded, and then
-  those in between, each from the model around the best point that is known for its rows.
+  those in between. Each starts from the model around the best point that is known for its rows.
 - Digits: points and gradients are rounded so that a hundredth of the tolerance is lost.
 
 A problem has converged where its model promises no decrease beyond the tolerance. That is an estimate of the duality
