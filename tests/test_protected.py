@@ -529,6 +529,19 @@ def test_what_hardly_differs_is_paid_for_again_and_has_other_noise(make: Callabl
     assert len(ledger.entries) == 3
 
 
+def test_other_members_have_other_noise_that_is_paid_for(tmp_path: Path) -> None:
+    """With the same noise of the sites that stay, a difference over two memberships has that of two sites alone."""
+    found, spent = patients(names=("east", "north", "south", "west")), []
+    for names in (("east", "north", "south"), ("east", "north", "south"), ("east", "north", "west")):
+        tables = {name: found[name] for name in names}
+        with contextlib.closing(Sites(tmp_path, tables, level="private", radius=2.0, epsilon=3.0)) as sites:
+            tree = release_tree(sites)
+            sites.exchange(tree["run"], {"north": tree})
+            spent.append(sites.exchange("c", {"north": {"kind": "budget"}})["north"]["spent"])
+    assert spent[0] == spent[1]  # the control: the same members, after a restart and in another run
+    assert spent[2] > spent[1]
+
+
 def test_noise_under_masks_is_the_same_in_every_run(make: Callable[..., Sites]) -> None:
     sites = make(level="private", radius=2.0, epsilon=3.0)
     found = []

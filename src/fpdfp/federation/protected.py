@@ -551,9 +551,12 @@ class ProtectedGuard(RequestGuard):
         X, y = private_rows(self.table, spec, release.loss)
         rows = bounded(X, (y - release.middle) / release.reach, radius, release.loss, release.long_rows)
         total = exact_sum(release, rows, radius)
-        request = pack(
-            {"kind": "release", "spec": digest, "release": dump(release), "radius": radius, "shares": shares}
-        )
+        # with other members other sites share the noise: the same again would leave less in a difference
+        members = b"" if self.membership is None else self.membership.digest
+        request = pack({
+            "kind": "release", "spec": digest, "release": dump(release), "radius": radius, "shares": shares,
+            "members": members,
+        })  # fmt: skip
         tag = hmac.digest(self._data.encode(), request, "sha256")
         self._ledger.spend(self._data, tag.hex(), release.mu, release.kind, self._asker)
         stream = Stream(self.secret.derive(b"noise"), tag)
