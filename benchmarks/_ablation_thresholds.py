@@ -205,9 +205,9 @@ THRESHOLDS: dict[str, Threshold] = {
         "gap beside the one looked for that is taken for rounding", "open: its sweep was not run"
     ),
     "engines/prepare:ACCURACY": fixed("what a run is for where nothing says it", "measured: in the comment beside it"),
-    "engines/prepare:EVALUATIONS": fixed("evaluations of a run", "documented in `solve`"),
-    "engines/prepare:CHECKPOINTS": fixed("checkpoints of a run", "documented in `solve`"),
-    "engines/prepare:ROUNDS": fixed("the most rounds where nothing is said", "documented in `solve`"),
+    "engines/prepare:EVALUATIONS": fixed("evaluations of a run", "documented: in `solve`"),
+    "engines/prepare:CHECKPOINTS": fixed("checkpoints of a run", "documented: in `solve`"),
+    "engines/prepare:ROUNDS": fixed("the most rounds where nothing is said", "documented: in `solve`"),
     "precondition/cost:LOOK_BITS": fixed("predicted bits of an entry in a look", "derived: what a look for 1e-3 sends"),
     "precondition/cost:LOOK_UP": fixed("predicted bits of a look besides, up", "derived: loss, header and scale"),
     "precondition/cost:LOOK_DOWN": fixed("predicted bits of a look besides, down", "derived: header and scale"),

@@ -1,11 +1,14 @@
 """The attacks at the levels ``sums`` and ``private``: at each, one that succeeds without what the level has, and fails.
 
-The questions of ``test_attacks.py``, ``test_hostile_models.py``, ``test_designs.py`` and ``test_many_policy.py`` are
-also asked at these levels, by a fixture of ``levels.py``; here are the series of the attack generator.
+Here are the series of the attack generator. What other files of attacks ask is asked at these levels too, by a fixture
+of ``levels.py``, in a slow test.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,17 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         return made
 
     return begin
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["attacks", "hostile_models", "designs", "many_policy"])
+def test_other_attacks_at_these_levels(name: str) -> None:
+    tests = Path(__file__).with_name(f"test_{name}.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", str(tests)]
+    given = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    given["FPDFP_ALL_LEVELS"] = "1"
+    done = subprocess.run(command, check=False, env=given, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 @pytest.mark.parametrize("one", attacks.SINGLE, ids=lambda one: one.__name__)

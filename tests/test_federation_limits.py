@@ -321,14 +321,16 @@ class TestThisSide:
 
     def test_a_site_reads_no_faster_than_it_answers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         go, held = threading.Event(), list[int]()
-        monkeypatch.setattr("fpdfp.federation.agent.Inbox", lambda: held_inbox(held))
-        with study(tmp_path) as (trial, _), AgentThread(trial.join("north"), TrialDesk(None, lambda _: go.wait(10.0))):
-            trial.wait(["north"])
-            for _ in range(12):
-                trial.asking.ask("x", {"north": {"kind": "echo", "body": bytes(1 << 20)}}, 0.05)
-            assert max(held) <= 3 << 20
-            go.set()
-            assert trial.asking.ask("x", {"north": {"kind": "echo", "body": 1}}, 20.0)["north"]["reply"] == {"body": 1}
+        with study(tmp_path) as (trial, _):
+            monkeypatch.setattr("fpdfp.federation.connection.Inbox", lambda: held_inbox(held))
+            with AgentThread(trial.join("north"), TrialDesk(None, lambda _: go.wait(10.0))):
+                trial.wait(["north"])
+                for _ in range(12):
+                    trial.asking.ask("x", {"north": {"kind": "echo", "body": bytes(1 << 20)}}, 0.05)
+                assert 1 << 20 < max(held) <= 3 << 20
+                go.set()
+                said = trial.asking.ask("x", {"north": {"kind": "echo", "body": 1}}, 20.0)
+                assert said["north"]["reply"] == {"body": 1}
 
     def test_an_analyst_does_not_keep_what_the_hub_sends_unasked(self, tmp_path: Path) -> None:
         """The hub sends replies that nobody has asked for, without end: what waits is bounded."""
