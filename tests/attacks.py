@@ -77,7 +77,8 @@ default policy with its budget off. The generator puts expressions of one row in
 points of every kind into every point. A series asks one model, or the table, up to 24 things: questions, and the
 operations that methods request in rounds. A pair asks the same of two models that differ in one thing. A row is found
 if an answered vector, or the difference of two, is a multiple of one. It is also found if a number is one person's
-value, or if a count is of fewer than three rows. Then each part of the four rules of the guard is switched off in turn,
+value, or if a count is of fewer than three rows. Rows that are zero in a measured column are not compared: differences
+along an axis are multiples of them by chance. Then each part of the four rules of the guard is switched off in turn,
 until a row is found.
 
 The parts `kinds`, `rows`, `parameters` and `budget` are not in the table: without them rows are found by many questions
