@@ -122,3 +122,8 @@ class TestGenerator:
     @pytest.mark.parametrize("rule", attacks.NEEDED)
     def test_every_rule_is_needed(self, rule: str) -> None:
         assert attacks.run(Policy(off=frozenset({rule})), 10**6, 20_000, until_found=True).rows == 1
+
+
+def test_an_answer_that_nobody_has_declared_does_not_leave() -> None:
+    with pytest.raises(Refusal, match="'Rows'"):
+        guard.protect(type("Rows", (), {})(), Policy())

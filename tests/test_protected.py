@@ -523,7 +523,8 @@ def test_what_hardly_differs_is_paid_for_again_and_has_other_noise(make: Callabl
     near["release"]["x"] = np.array([np.nextafter(0.0, 1.0), 0, 0, 0])
     for tiny in (near, {**copy.deepcopy(tree), "release": tree["release"] | {"mu": float(np.nextafter(0.01, 1.0))}}):
         first, second = integers(sites, tree), integers(sites, tiny)
-        assert np.abs(first - second).min() > 2**20  # noise has some 10⁸ steps
+        # Noise has some 10⁸ steps: one of 8 differences is so small by chance in 3 of 100,000 runs.
+        assert np.abs(first - second).min() > 2**10
     ledger = sites.guards["north"]._ledger
     assert ledger is not None
     assert len(ledger.entries) == 3

@@ -66,6 +66,7 @@ from fpdfp.formula.tree import (
     Survival,
     columns_of,
 )
+from fpdfp.inference import Information
 from fpdfp.losses.base import Losses
 from fpdfp.losses.classes import ClassModel, Softmax
 from fpdfp.losses.cox import Cox
@@ -753,8 +754,12 @@ def protect(answer: Any, policy: Policy) -> Any:
         check_size(int(answer.start.sum() + answer.entered.sum()), 0, policy)
     elif isinstance(answer, LogRank | Concordance | Proportionality):
         check_size(int(np.sum(answer.rows)), 0, policy)
+    if isinstance(answer, Concordance | Proportionality | Information):
+        return answer  # sums over all rows
+    if not hasattr(answer, "coarsen"):
+        raise refuse("kind", kind=type(answer).__name__)
     try:
-        return answer.coarsen(policy.cell) if hasattr(answer, "coarsen") else answer
+        return answer.coarsen(policy.cell)
     except ArgumentError as error:
         raise refuse("times", str(error), cell=policy.cell) from None
 
